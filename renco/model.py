@@ -1,0 +1,316 @@
+"""The policy of section 3.2: base encoder E, recurrent encoder U, decoder D."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from renco.state import State
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The size of one encoder."""
+
+    layers: int = 9
+    d: int = 192
+    heads: int = 12
+    ff: int = 512
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless the sizes fit together."""
+        for name in ("layers", "d", "heads", "ff"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a positive whole number, got {value}")
+        if self.d % self.heads:
+            raise ValueError(f"d = {self.d} is not a multiple of {self.heads} heads")
+
+    @property
+    def name(self) -> str:
+        """The size as it stands in names of models, e.g. `L9-d192-h12`."""
+        return f"L{self.layers}-d{self.d}-h{self.heads}"
+
+
+SIZES: dict[str, EncoderConfig] = {
+    size.name: size
+    for size in (
+        EncoderConfig(9, 192, 12, 512),
+        EncoderConfig(5, 192, 12, 512),
+        EncoderConfig(4, 192, 12, 512),
+        EncoderConfig(3, 192, 12, 512),
+        EncoderConfig(4, 128, 8, 256),
+    )
+}
+"""The sizes of the paper's figure 2, by name."""
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """All that is needed to build a policy.
+
+    Attributes:
+        features: Features per node, x and y first (`State.features`).
+        choices: Actions per node (`State.choices`).
+        base: Size of E.
+        recurrent: Size of U; None for a policy without one.
+        relative: Adds offset and distance to the current node and the destination to
+            the features. Unlike the paper, where a network must learn to subtract.
+        geometry: Lets queries and keys see the squared distance between nodes.
+            Unlike the paper, where attention knows position by embeddings alone.
+    """
+
+    features: int = 2
+    choices: int = 1
+    base: EncoderConfig = field(default_factory=EncoderConfig)
+    recurrent: EncoderConfig | None = None
+    relative: bool = False
+    geometry: bool = False
+
+
+class Block(nn.Module):
+    """RMSNorm, multi-head attention, ReZero residual; the same with ReLU FF.
+
+    The gain of each norm and the ReZero factors multiply weights, not activations:
+    the products are tiny there, and the residual sum comes free with the matrix
+    product (`addmm`).
+    """
+
+    def __init__(self, config: EncoderConfig, geometry: bool) -> None:
+        """Builds a block that starts as the identity."""
+        super().__init__()
+        d, extra = config.d, 4 * geometry
+        self.heads = config.heads
+        self.norm_attention = nn.Parameter(torch.ones(d))
+        self.norm_ff = nn.Parameter(torch.ones(d))
+        self.qkv = nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d, bias=False)
+        self.up = nn.Linear(d, config.ff)
+        self.down = nn.Linear(config.ff, d, bias=False)
+        # ReZero, one factor for attention and one for FF.
+        self.alpha_attention = nn.Parameter(torch.zeros(()))
+        self.alpha_ff = nn.Parameter(torch.zeros(()))
+        self.place: nn.Parameter | None = None
+        if geometry:
+            self.place = nn.Parameter(_distance_slopes(config, extra))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch node d"],
+        geometry: Float[Tensor, "batch node 4"] | None = None,
+    ) -> Float[Tensor, "batch node d"]:
+        """Returns x plus attention plus feed-forward."""
+        batch, n, d = x.shape
+        flat = x.reshape(batch * n, d)
+        qkv = F.linear(
+            rms_normalized(flat), self.qkv.weight * self.norm_attention, self.qkv.bias
+        )
+        if self.place is not None and geometry is not None:
+            where = geometry.reshape(batch * n, -1).to(qkv.dtype)
+            qkv = qkv + F.pad(F.linear(where, self.place.to(qkv.dtype)), (0, d))
+        q, k, v = qkv.view(batch, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = attention(q, k, v).transpose(1, 2).reshape(batch * n, d)
+        flat = torch.addmm(flat, mixed, (self.out.weight * self.alpha_attention).t())
+        hidden = F.linear(
+            rms_normalized(flat), self.up.weight * self.norm_ff, self.up.bias
+        )
+        weight = self.down.weight * self.alpha_ff
+        return torch.addmm(flat, F.relu(hidden), weight.t()).view(batch, n, d)
+
+
+def rms_normalized(x: Float[Tensor, "*any d"]) -> Float[Tensor, "*any d"]:
+    """Divides each row by its root mean square."""
+    return F.rms_norm(x, x.shape[-1:], eps=1e-6)
+
+
+def attention(
+    q: Float[Tensor, "batch head node dim"],
+    k: Float[Tensor, "batch head node dim"],
+    v: Float[Tensor, "batch head node dim"],
+) -> Float[Tensor, "batch head node dim"]:
+    """Scaled dot-product attention."""
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def _distance_slopes(config: EncoderConfig, extra: int) -> Tensor:
+    """Returns weights that add minus a slope times the squared distance.
+
+    |a - b|^2 = |a|^2 - 2ab + |b|^2, and the softmax over b ignores |a|^2: with
+    queries (2ax, 2ay, -1) and keys (bx, by, |b|^2) in three dimensions of each head
+    the bias needs no n x n memory. Slopes grow geometrically over the heads; all
+    weights are learned from there.
+    """
+    dim = config.d // config.heads
+    if dim < 4:
+        raise ValueError(f"geometry needs 4 dimensions per head, got {dim}")
+    weight = torch.zeros(2, config.heads, dim, extra)  # of (x, y, x^2 + y^2, 1)
+    slope = 2.0 ** torch.linspace(-3, 3, config.heads)
+    scale = (slope * math.sqrt(dim)).sqrt()
+    for axis in (0, 1):
+        weight[0, :, axis, axis] = 2 * scale
+        weight[1, :, axis, axis] = scale
+    weight[0, :, 2, 3] = -scale
+    weight[1, :, 2, 2] = scale
+    return weight.view(2 * config.d, extra)
+
+
+class InitEmbedding(nn.Module):
+    """Equation 1: a linear layer, plus marks on the first and the last node."""
+
+    def __init__(self, features: int, d: int, relative: bool) -> None:
+        """Builds the embedding of `features` features in d dimensions."""
+        super().__init__()
+        self.relative = relative
+        self.linear = nn.Linear(features + 7 * relative, d)
+        self.start = nn.Parameter(torch.randn(d) * d**-0.5)
+        self.end = nn.Parameter(torch.randn(d) * d**-0.5)
+
+    def forward(
+        self, s: Float[Tensor, "batch node feature"]
+    ) -> Float[Tensor, "batch node d"]:
+        """Returns h^0."""
+        if self.relative:
+            s = torch.cat([s, relative_features(s)], dim=-1)
+        h = self.linear(s)
+        marks = h.new_zeros(h.shape[1:])
+        marks[0], marks[-1] = self.start, self.end
+        return h + marks
+
+
+def density(s: Float[Tensor, "batch node feature"]) -> float:
+    """Returns the factor that makes distances of neighbours about one.
+
+    n uniform points of the unit square lie about n^-1/2 apart.
+    """
+    return math.sqrt(s.shape[1])
+
+
+def relative_features(
+    s: Float[Tensor, "batch node feature"],
+) -> Float[Tensor, "batch node 7"]:
+    """Returns offsets and distances to the first and last node, and log n.
+
+    Offsets are in units of the typical distance between neighbours and compressed,
+    so that near nodes are told apart and far ones stay bounded.
+    """
+    xy = s[..., :2] * density(s)
+    offsets = torch.cat([xy - xy[:, :1], xy - xy[:, -1:]], dim=-1).unflatten(-1, (2, 2))
+    length = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
+    close = torch.log1p(length)
+    # The direction of the offset, with a length that grows logarithmically.
+    offsets = offsets * (close / length.clamp_min(1e-6))
+    size = s.new_full((*s.shape[:2], 1), math.log(s.shape[1] / 50))
+    return torch.cat([torch.cat([offsets, close], -1).flatten(2), size], dim=-1)
+
+
+def positions(
+    s: Float[Tensor, "batch node feature"],
+) -> Float[Tensor, "batch node 4"]:
+    """Returns x, y, x^2 + y^2 and 1, what squared distances are made of."""
+    xy = (s[..., :2] - 0.5) * density(s)
+    square = xy.square().sum(-1, keepdim=True)
+    return torch.cat([xy, square, torch.ones_like(square)], dim=-1)
+
+
+class BaseEncoder(nn.Module):
+    """E: embeds a state from scratch."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        """Builds the encoder."""
+        super().__init__()
+        size = config.base
+        self.init = InitEmbedding(config.features, size.d, config.relative)
+        self.blocks = nn.ModuleList(
+            Block(size, config.geometry) for _ in range(size.layers)
+        )
+        self.geometry = config.geometry
+
+    def forward(
+        self, s: Float[Tensor, "batch node feature"]
+    ) -> Float[Tensor, "batch node d"]:
+        """Returns h_t = E(s_t)."""
+        h, where = self.init(s), positions(s) if self.geometry else None
+        for block in self.blocks:
+            h = block(h, where)
+        return h
+
+
+class RecurrentEncoder(nn.Module):
+    """U: updates the embeddings of the previous state (figure 1)."""
+
+    def __init__(self, config: PolicyConfig, size: EncoderConfig) -> None:
+        """Builds the encoder; it keeps embeddings as they are until trained."""
+        super().__init__()
+        d_e = config.base.d
+        self.init = InitEmbedding(config.features, size.d, config.relative)
+        self.norm = nn.Parameter(torch.ones(d_e))
+        self.merge = nn.Linear(d_e + size.d, size.d)
+        self.blocks = nn.ModuleList(
+            Block(size, config.geometry) for _ in range(size.layers)
+        )
+        self.out = nn.Linear(size.d, d_e)
+        self.geometry = config.geometry
+
+    def forward(
+        self,
+        aligned: Float[Tensor, "batch node d_e"],
+        s: Float[Tensor, "batch node feature"],
+    ) -> Float[Tensor, "batch node d_e"]:
+        """Returns h_t = U(h~_t, s_t): equations 1 and 2, blocks, projection."""
+        h0 = self.init(s)
+        previous = rms_normalized(aligned) * self.norm
+        h = F.relu(self.merge(torch.cat([previous, h0], dim=-1))) + h0
+        where = positions(s) if self.geometry else None
+        for block in self.blocks:
+            h = block(h, where)
+        return self.out(h)
+
+
+class Policy(nn.Module):
+    """Encoders and decoder: everything that greedy and beam search ask for."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        """Builds an untrained policy."""
+        super().__init__()
+        self.config = config
+        self.base = BaseEncoder(config)
+        self.recurrent = (
+            RecurrentEncoder(config, config.recurrent) if config.recurrent else None
+        )
+        self.decoder = nn.Linear(config.base.d, config.choices)
+
+    def encode(self, state: State) -> Float[Tensor, "batch node d"]:
+        """Returns E(s_t)."""
+        return self.base(state.features())
+
+    def update(
+        self, h: Float[Tensor, "batch previous d"], state: State
+    ) -> Float[Tensor, "batch node d"]:
+        """Returns U(h_{t-1}, s_t), with h realigned by `state.origin`."""
+        if self.recurrent is None:
+            raise ValueError("this policy has no recurrent encoder: use k = 1")
+        if h.shape[1] != state.node.shape[1] + 1:
+            raise ValueError(
+                f"embeddings of {h.shape[1]} nodes cannot be those before a state "
+                f"of {state.node.shape[1]}"
+            )
+        return self.recurrent(align(h, state.origin), state.features())
+
+    def score(
+        self, h: Float[Tensor, "batch node d"], state: State
+    ) -> Float[Tensor, "batch action"]:
+        """Returns the log-probability of each action, -inf where infeasible."""
+        logits = self.decoder(h).float().flatten(1)
+        return logits.masked_fill(~state.feasible(), -torch.inf).log_softmax(dim=-1)
+
+
+def align(
+    h: Float[Tensor, "batch previous d"], origin: Tensor
+) -> Float[Tensor, "batch node d"]:
+    """Reorders embeddings: h~_t holds at i what h_{t-1} held at `origin[i]`."""
+    batch, previous, d = h.shape
+    row = torch.arange(batch, device=h.device)[:, None] * previous
+    return h.reshape(-1, d)[row + origin]
