@@ -46,6 +46,7 @@ def greedy(policy: Policy, state: State, *, k: int) -> Solutions:
     """
     _check_k(k)
     t, decisions = 0, []
+    h = torch.empty(0)  # E gives the first one
     while not state.done:
         h = policy.encode(state) if t % k == 0 else policy.update(h, state)
         action = policy.score(h, state).argmax(dim=-1)
@@ -71,6 +72,7 @@ def beam_search(policy: Policy, state: State, *, k: int, width: int) -> Solution
     score = torch.zeros(batch, 1, device=state.node.device)
     first = torch.arange(batch, device=state.node.device)[:, None]
     t, decisions = 0, _stacked(state, [])
+    h = torch.empty(0)
     while not state.done:
         h = policy.encode(state) if t % k == 0 else policy.update(h, state)
         beams = score.shape[1]
