@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -53,22 +54,86 @@ class PolicyConfig:
     """All that is needed to build a policy.
 
     Attributes:
+        problem: Name of the problem it is for.
         features: Features per node, x and y first (`State.features`).
         choices: Actions per node (`State.choices`).
         base: Size of E.
         recurrent: Size of U; None for a policy without one.
+        lengths: Which features are lengths and scale with the coordinates.
+        zoom: Maps the nodes of every single state to the unit square. Unlike the
+            paper, where remaining nodes keep the coordinates of the instance.
         relative: Adds offset and distance to the current node and the destination to
             the features. Unlike the paper, where a network must learn to subtract.
         geometry: Lets queries and keys see the squared distance between nodes.
             Unlike the paper, where attention knows position by embeddings alone.
     """
 
+    problem: str = "tsp"
     features: int = 2
     choices: int = 1
+    lengths: tuple[int, ...] = ()
     base: EncoderConfig = field(default_factory=EncoderConfig)
     recurrent: EncoderConfig | None = None
+    zoom: bool = False
     relative: bool = False
     geometry: bool = False
+
+
+class View(NamedTuple):
+    """A state as the networks see it.
+
+    Attributes:
+        s: Features of each node.
+        xy: Coordinates in units of the typical distance between neighbours.
+    """
+
+    s: Float[Tensor, "batch node feature"]
+    xy: Float[Tensor, "batch node 2"]
+
+
+def view(s: Float[Tensor, "batch node feature"], config: PolicyConfig) -> View:
+    """Returns the features of a state, mapped to its own unit square if asked for.
+
+    n uniform points of the unit square lie about n^-1/2 apart.
+    """
+    xy, root = s[..., :2], math.sqrt(s.shape[1])
+    if not config.zoom:
+        return View(s, (xy - 0.5) * root)
+    low, high = xy.aminmax(dim=1, keepdim=True)
+    extent = high - low
+    side = extent.amax(dim=-1, keepdim=True)
+    side = torch.where(side > 0, side, 1.0)
+    xy = (xy - low) / side
+    rest = s[..., 2:].clone()
+    for feature in config.lengths:
+        rest[..., feature - 2] /= side[..., 0]
+    # Nodes along a line are closer together than nodes of a full square.
+    aspect = extent.amin(dim=-1, keepdim=True) / side
+    spacing = (0.1 + 0.9 * aspect).sqrt() / root
+    return View(torch.cat([xy, rest], dim=-1), (xy - 0.5) / spacing)
+
+
+def relative_features(
+    xy: Float[Tensor, "batch node 2"],
+) -> Float[Tensor, "batch node 7"]:
+    """Returns offsets and distances to the first and last node, and log n.
+
+    Offsets keep their direction but grow logarithmically: near nodes are told apart
+    and far ones stay bounded.
+    """
+    ends = torch.stack([xy[:, 0], xy[:, -1]], dim=1)
+    offsets = xy[:, :, None] - ends[:, None]
+    length = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
+    close = torch.log1p(length)
+    offsets = offsets * (close / length.clamp_min(1e-6))
+    size = xy.new_full((*xy.shape[:2], 1), math.log(xy.shape[1] / 50))
+    return torch.cat([offsets.flatten(2), close.flatten(2), size], dim=-1)
+
+
+def squares(xy: Float[Tensor, "batch node 2"]) -> Float[Tensor, "token 4"]:
+    """Returns x, y, x^2 + y^2 and 1, what squared distances are made of."""
+    square = xy.square().sum(-1, keepdim=True)
+    return torch.cat([xy, square, torch.ones_like(square)], dim=-1).flatten(0, 1)
 
 
 class Block(nn.Module):
@@ -82,7 +147,7 @@ class Block(nn.Module):
     def __init__(self, config: EncoderConfig, geometry: bool) -> None:
         """Builds a block that starts as the identity."""
         super().__init__()
-        d, extra = config.d, 4 * geometry
+        d = config.d
         self.heads = config.heads
         self.norm_attention = nn.Parameter(torch.ones(d))
         self.norm_ff = nn.Parameter(torch.ones(d))
@@ -93,32 +158,35 @@ class Block(nn.Module):
         # ReZero, one factor for attention and one for FF.
         self.alpha_attention = nn.Parameter(torch.zeros(()))
         self.alpha_ff = nn.Parameter(torch.zeros(()))
-        self.place: nn.Parameter | None = None
+        self.slopes: nn.Parameter | None = None
         if geometry:
-            self.place = nn.Parameter(_distance_slopes(config, extra))
+            self.slopes = nn.Parameter(_distance_slopes(config))
 
     def forward(
         self,
         x: Float[Tensor, "batch node d"],
-        geometry: Float[Tensor, "batch node 4"] | None = None,
+        where: Float[Tensor, "token 4"] | None = None,
     ) -> Float[Tensor, "batch node d"]:
         """Returns x plus attention plus feed-forward."""
         batch, n, d = x.shape
-        flat = x.reshape(batch * n, d)
-        qkv = F.linear(
-            rms_normalized(flat), self.qkv.weight * self.norm_attention, self.qkv.bias
-        )
-        if self.place is not None and geometry is not None:
-            where = geometry.reshape(batch * n, -1).to(qkv.dtype)
-            qkv = qkv + F.pad(F.linear(where, self.place.to(qkv.dtype)), (0, d))
+        x = x.reshape(batch * n, d)
+        qkv = self._qkv(rms_normalized(x), where)
         q, k, v = qkv.view(batch, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = attention(q, k, v).transpose(1, 2).reshape(batch * n, d)
-        flat = torch.addmm(flat, mixed, (self.out.weight * self.alpha_attention).t())
+        x = torch.addmm(x, mixed, (self.out.weight * self.alpha_attention).t())
         hidden = F.linear(
-            rms_normalized(flat), self.up.weight * self.norm_ff, self.up.bias
+            rms_normalized(x), self.up.weight * self.norm_ff, self.up.bias
         )
-        weight = self.down.weight * self.alpha_ff
-        return torch.addmm(flat, F.relu(hidden), weight.t()).view(batch, n, d)
+        down = (self.down.weight * self.alpha_ff).t()
+        return torch.addmm(x, F.relu(hidden), down).view(batch, n, d)
+
+    def _qkv(self, x: Tensor, where: Tensor | None) -> Tensor:
+        weight = self.qkv.weight * self.norm_attention
+        if self.slopes is None or where is None:
+            return F.linear(x, weight, self.qkv.bias)
+        slopes = F.pad(self.slopes, (0, 0, 0, x.shape[1]))  # none for the values
+        near = F.linear(where.to(x.dtype), slopes, self.qkv.bias)
+        return near.addmm_(x, weight.t())
 
 
 def rms_normalized(x: Float[Tensor, "*any d"]) -> Float[Tensor, "*any d"]:
@@ -135,7 +203,7 @@ def attention(
     return F.scaled_dot_product_attention(q, k, v)
 
 
-def _distance_slopes(config: EncoderConfig, extra: int) -> Tensor:
+def _distance_slopes(config: EncoderConfig) -> Float[Tensor, "qk 4"]:
     """Returns weights that add minus a slope times the squared distance.
 
     |a - b|^2 = |a|^2 - 2ab + |b|^2, and the softmax over b ignores |a|^2: with
@@ -146,73 +214,35 @@ def _distance_slopes(config: EncoderConfig, extra: int) -> Tensor:
     dim = config.d // config.heads
     if dim < 4:
         raise ValueError(f"geometry needs 4 dimensions per head, got {dim}")
-    weight = torch.zeros(2, config.heads, dim, extra)  # of (x, y, x^2 + y^2, 1)
-    slope = 2.0 ** torch.linspace(-3, 3, config.heads)
+    weight = torch.zeros(2, config.heads, dim, 4)  # of (x, y, x^2 + y^2, 1)
+    slope = 2.0 ** torch.linspace(-5, 1, config.heads)
     scale = (slope * math.sqrt(dim)).sqrt()
     for axis in (0, 1):
         weight[0, :, axis, axis] = 2 * scale
         weight[1, :, axis, axis] = scale
     weight[0, :, 2, 3] = -scale
     weight[1, :, 2, 2] = scale
-    return weight.view(2 * config.d, extra)
+    return weight.view(2 * config.d, 4)
 
 
 class InitEmbedding(nn.Module):
     """Equation 1: a linear layer, plus marks on the first and the last node."""
 
-    def __init__(self, features: int, d: int, relative: bool) -> None:
-        """Builds the embedding of `features` features in d dimensions."""
+    def __init__(self, config: PolicyConfig, d: int) -> None:
+        """Builds the embedding in d dimensions."""
         super().__init__()
-        self.relative = relative
-        self.linear = nn.Linear(features + 7 * relative, d)
+        self.relative = config.relative
+        self.linear = nn.Linear(config.features + 7 * config.relative, d)
         self.start = nn.Parameter(torch.randn(d) * d**-0.5)
         self.end = nn.Parameter(torch.randn(d) * d**-0.5)
 
-    def forward(
-        self, s: Float[Tensor, "batch node feature"]
-    ) -> Float[Tensor, "batch node d"]:
+    def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
         """Returns h^0."""
+        s = seen.s
         if self.relative:
-            s = torch.cat([s, relative_features(s)], dim=-1)
-        h = self.linear(s)
-        marks = h.new_zeros(h.shape[1:])
-        marks[0], marks[-1] = self.start, self.end
-        return h + marks
-
-
-def density(s: Float[Tensor, "batch node feature"]) -> float:
-    """Returns the factor that makes distances of neighbours about one.
-
-    n uniform points of the unit square lie about n^-1/2 apart.
-    """
-    return math.sqrt(s.shape[1])
-
-
-def relative_features(
-    s: Float[Tensor, "batch node feature"],
-) -> Float[Tensor, "batch node 7"]:
-    """Returns offsets and distances to the first and last node, and log n.
-
-    Offsets are in units of the typical distance between neighbours and compressed,
-    so that near nodes are told apart and far ones stay bounded.
-    """
-    xy = s[..., :2] * density(s)
-    offsets = torch.cat([xy - xy[:, :1], xy - xy[:, -1:]], dim=-1).unflatten(-1, (2, 2))
-    length = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
-    close = torch.log1p(length)
-    # The direction of the offset, with a length that grows logarithmically.
-    offsets = offsets * (close / length.clamp_min(1e-6))
-    size = s.new_full((*s.shape[:2], 1), math.log(s.shape[1] / 50))
-    return torch.cat([torch.cat([offsets, close], -1).flatten(2), size], dim=-1)
-
-
-def positions(
-    s: Float[Tensor, "batch node feature"],
-) -> Float[Tensor, "batch node 4"]:
-    """Returns x, y, x^2 + y^2 and 1, what squared distances are made of."""
-    xy = (s[..., :2] - 0.5) * density(s)
-    square = xy.square().sum(-1, keepdim=True)
-    return torch.cat([xy, square, torch.ones_like(square)], dim=-1)
+            s = torch.cat([s, relative_features(seen.xy)], dim=-1)
+        middle = self.start.new_zeros(s.shape[1] - 2, self.start.shape[0])
+        return self.linear(s) + torch.cat([self.start[None], middle, self.end[None]])
 
 
 class BaseEncoder(nn.Module):
@@ -222,17 +252,15 @@ class BaseEncoder(nn.Module):
         """Builds the encoder."""
         super().__init__()
         size = config.base
-        self.init = InitEmbedding(config.features, size.d, config.relative)
+        self.geometry = config.geometry
+        self.init = InitEmbedding(config, size.d)
         self.blocks = nn.ModuleList(
             Block(size, config.geometry) for _ in range(size.layers)
         )
-        self.geometry = config.geometry
 
-    def forward(
-        self, s: Float[Tensor, "batch node feature"]
-    ) -> Float[Tensor, "batch node d"]:
+    def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
         """Returns h_t = E(s_t)."""
-        h, where = self.init(s), positions(s) if self.geometry else None
+        h, where = self.init(seen), squares(seen.xy) if self.geometry else None
         for block in self.blocks:
             h = block(h, where)
         return h
@@ -242,28 +270,26 @@ class RecurrentEncoder(nn.Module):
     """U: updates the embeddings of the previous state (figure 1)."""
 
     def __init__(self, config: PolicyConfig, size: EncoderConfig) -> None:
-        """Builds the encoder; it keeps embeddings as they are until trained."""
+        """Builds the encoder."""
         super().__init__()
         d_e = config.base.d
-        self.init = InitEmbedding(config.features, size.d, config.relative)
+        self.geometry = config.geometry
+        self.init = InitEmbedding(config, size.d)
         self.norm = nn.Parameter(torch.ones(d_e))
         self.merge = nn.Linear(d_e + size.d, size.d)
         self.blocks = nn.ModuleList(
             Block(size, config.geometry) for _ in range(size.layers)
         )
         self.out = nn.Linear(size.d, d_e)
-        self.geometry = config.geometry
 
     def forward(
-        self,
-        aligned: Float[Tensor, "batch node d_e"],
-        s: Float[Tensor, "batch node feature"],
+        self, aligned: Float[Tensor, "batch node d_e"], seen: View
     ) -> Float[Tensor, "batch node d_e"]:
         """Returns h_t = U(h~_t, s_t): equations 1 and 2, blocks, projection."""
-        h0 = self.init(s)
+        h0 = self.init(seen)
         previous = rms_normalized(aligned) * self.norm
         h = F.relu(self.merge(torch.cat([previous, h0], dim=-1))) + h0
-        where = positions(s) if self.geometry else None
+        where = squares(seen.xy) if self.geometry else None
         for block in self.blocks:
             h = block(h, where)
         return self.out(h)
@@ -284,7 +310,7 @@ class Policy(nn.Module):
 
     def encode(self, state: State) -> Float[Tensor, "batch node d"]:
         """Returns E(s_t)."""
-        return self.base(state.features())
+        return self.base(view(state.features(), self.config))
 
     def update(
         self, h: Float[Tensor, "batch previous d"], state: State
@@ -297,7 +323,8 @@ class Policy(nn.Module):
                 f"embeddings of {h.shape[1]} nodes cannot be those before a state "
                 f"of {state.node.shape[1]}"
             )
-        return self.recurrent(align(h, state.origin), state.features())
+        seen = view(state.features(), self.config)
+        return self.recurrent(align(h, state.origin), seen)
 
     def score(
         self, h: Float[Tensor, "batch node d"], state: State

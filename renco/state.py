@@ -38,6 +38,9 @@ class State(ABC):
     choices: ClassVar[int] = 1
     """Actions per node: action = position * choices + choice."""
 
+    lengths: ClassVar[tuple[int, ...]] = ()
+    """Which features are lengths, in the unit of the coordinates."""
+
     row_fields: ClassVar[tuple[str, ...]] = (
         "node",
         "origin",

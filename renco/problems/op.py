@@ -42,6 +42,7 @@ class OPState(State):
         distance: Distances between the points of an instance.
     """
 
+    lengths: ClassVar[tuple[int, ...]] = (3,)
     row_fields: ClassVar[tuple[str, ...]] = (
         *State.row_fields,
         "remaining",
