@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -77,6 +77,25 @@ class PolicyConfig:
     zoom: bool = False
     relative: bool = False
     geometry: bool = False
+
+    @classmethod
+    def for_state(cls, state: State, **others: Any) -> Self:
+        """Returns a config whose features and choices fit a state."""
+        return cls(
+            features=state.features().shape[-1],
+            choices=state.choices,
+            lengths=state.lengths,
+            **others,
+        )
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Restores a config from `dataclasses.asdict`; unknown keys raise."""
+        values = dict(values)
+        for size in ("base", "recurrent"):
+            if values.get(size) is not None:
+                values[size] = EncoderConfig(**values[size])
+        return cls(**values | {"lengths": tuple(values.get("lengths", ()))})
 
 
 class View(NamedTuple):
@@ -185,7 +204,7 @@ class Block(nn.Module):
         if self.slopes is None or where is None:
             return F.linear(x, weight, self.qkv.bias)
         slopes = F.pad(self.slopes, (0, 0, 0, x.shape[1]))  # none for the values
-        near = F.linear(where.to(x.dtype), slopes, self.qkv.bias)
+        near = F.linear(where, slopes.to(where.dtype)).to(x.dtype) + self.qkv.bias
         return near.addmm_(x, weight.t())
 
 
@@ -245,6 +264,17 @@ class InitEmbedding(nn.Module):
         return self.linear(s) + torch.cat([self.start[None], middle, self.end[None]])
 
 
+def run(
+    blocks: nn.ModuleList, h: Float[Tensor, "batch node d"], where: Tensor | None
+) -> Float[Tensor, "batch node d"]:
+    """Applies blocks in their own precision, whatever that of the input."""
+    dtype = h.dtype
+    h = h.to(next(blocks.parameters()).dtype)
+    for block in blocks:
+        h = block(h, where)
+    return h.to(dtype)
+
+
 class BaseEncoder(nn.Module):
     """E: embeds a state from scratch."""
 
@@ -261,9 +291,7 @@ class BaseEncoder(nn.Module):
     def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
         """Returns h_t = E(s_t)."""
         h, where = self.init(seen), squares(seen.xy) if self.geometry else None
-        for block in self.blocks:
-            h = block(h, where)
-        return h
+        return run(self.blocks, h, where)
 
 
 class RecurrentEncoder(nn.Module):
@@ -290,9 +318,18 @@ class RecurrentEncoder(nn.Module):
         previous = rms_normalized(aligned) * self.norm
         h = F.relu(self.merge(torch.cat([previous, h0], dim=-1))) + h0
         where = squares(seen.xy) if self.geometry else None
-        for block in self.blocks:
-            h = block(h, where)
-        return self.out(h)
+        return self.out(run(self.blocks, h, where))
+
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+def fast_bfloat16(like: Tensor) -> bool:
+    """Returns whether the tensor's device multiplies bfloat16 matrices in hardware."""
+    if like.is_cuda:
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    features = torch.cpu.get_capabilities() if like.device.type == "cpu" else {}
+    return bool(features.get("amx_bf16") or features.get("avx512_bf16"))
 
 
 class Policy(nn.Module):
@@ -302,11 +339,28 @@ class Policy(nn.Module):
         """Builds an untrained policy."""
         super().__init__()
         self.config = config
+        self.name = "untrained"
         self.base = BaseEncoder(config)
         self.recurrent = (
             RecurrentEncoder(config, config.recurrent) if config.recurrent else None
         )
         self.decoder = nn.Linear(config.base.d, config.choices)
+
+    def cast(self, precision: str) -> Self:
+        """Sets the precision of the blocks, where almost all of the time is spent.
+
+        Embedding, squared distances, decoder and softmax stay in float32: eight bits
+        of mantissa would merge neighbouring nodes.
+        """
+        if precision not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise ValueError(f"precision must be one of {known}, got {precision!r}")
+        if precision == "auto":
+            precision = "bfloat16" if fast_bfloat16(self.decoder.weight) else "float32"
+        for module in self.modules():
+            if isinstance(module, Block):
+                module.to(getattr(torch, precision))
+        return self
 
     def encode(self, state: State) -> Float[Tensor, "batch node d"]:
         """Returns E(s_t)."""
