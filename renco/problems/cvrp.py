@@ -222,7 +222,7 @@ class CVRP(Problem):
     def replay(self, decisions: Int[Tensor, "batch step"], step: int) -> CVRPState:
         """Returns s_step of the decisions, without stepping."""
         check_decisions(decisions, len(self), self.n, step)
-        home = torch.zeros_like(decisions[:, :1])
+        home = decisions.new_zeros(len(self), 1)
         node = torch.cat([home, decisions // 2, home], dim=1)
         via = torch.cat([home, decisions % 2], dim=1)[:, : step + 1].bool()
         capacity = torch.tensor(self.capacity, device=node.device)

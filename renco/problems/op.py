@@ -227,19 +227,22 @@ class OP(Problem):
                 f"got shape {tuple(decisions.shape)}"
             )
         rows, device = len(self), decisions.device
-        home = torch.zeros_like(decisions[:, :1])
+        home = decisions.new_zeros(len(self), 1)
         visited = torch.zeros(rows, self.n + 1, dtype=torch.bool, device=device)
         visited = visited.scatter(1, decisions, True).index_fill(
             1, torch.zeros(1, dtype=torch.long, device=device), True
         )
         # A stable sort brings the unvisited ids to the front, in order.
         others = visited.to(torch.int8).argsort(dim=1, stable=True)
-        node = torch.cat([home, decisions, others], dim=1)
-        node = node[:, step : self.n + 1]
-        state = self.path(torch.cat([node, home], dim=1))
+        node = torch.cat([decisions, others], dim=1)
+        # Rows that went home early are filled up with zeros: those are no open nodes.
+        node = node.gather(1, (node == 0).to(torch.int8).argsort(dim=1, stable=True))
+        node = torch.cat([home, node[:, : self.n]], dim=1)[:, step:]
         past = torch.cat([home, decisions[:, :step]], dim=1)
-        legs = state.distance[state.instance[:, None], past[:, :-1], past[:, 1:]]
         finished = (past[:, 1:] == 0).any(dim=1)
+        node[:, 0] = torch.where(finished, 0, node[:, 0])
+        state = self.path(torch.cat([node, home], dim=1))
+        legs = state.distance[state.instance[:, None], past[:, :-1], past[:, 1:]]
         left = state.remaining - legs.sum(1)
         return replace(
             state,

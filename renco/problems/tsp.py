@@ -93,7 +93,7 @@ class TSP(Problem):
     def replay(self, decisions: Int[Tensor, "batch step"], step: int) -> TSPState:
         """Returns s_step of the decisions, without stepping."""
         check_decisions(decisions, len(self), self.n - 1, step)
-        home = torch.zeros_like(decisions[:, :1])
+        home = decisions.new_zeros(len(self), 1)
         tour = torch.cat([home, decisions, home], dim=1)
         state = self.path(tour[:, step:])
         here, there = state.xy[state.instance[:, None], tour[:, : step + 1]].unbind(-1)
