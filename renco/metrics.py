@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float64
 from numpy import ndarray
 
-Coordinates = Float64[ndarray, "*any 2"]
-Distances = Float64[ndarray, "*any"]
+Coordinates = Float64[ndarray, "... 2"]
+Distances = Float64[ndarray, "..."]
 
 EARTH_RADIUS = 6378.388  # kilometres, fixed by TSPLIB
 PI = 3.141592  # TSPLIB's own value: results depend on it
