@@ -1,0 +1,232 @@
+"""Experts in processes of their own: a solver may crash or hang, a set must not.
+
+Each worker is a process `python -m renco.labeller` that is killed when it hangs and
+replaced when it dies.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from renco.manifest import Manifest
+
+TRIES = 3
+LEAST_PATIENCE = 30.0
+"""Seconds that every solve may take, however short its time limit."""
+START_UP = 300.0
+"""Seconds until a worker must have imported everything, on a busy machine."""
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class WorkerFailed(RuntimeError):
+    """A worker process could not be started; trying again would not help."""
+
+
+class _LostError(Exception):
+    """A worker process died or was killed while it was solving."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A try that gave no label: which instance, which try, and why."""
+
+    index: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The label of an instance, or None after too many failures."""
+
+    index: int
+    decisions: list[int] | None
+    cost: float
+    failures: list[Failure] = field(default_factory=list)
+
+
+class Worker:
+    """One process that solves one instance after the other."""
+
+    def __init__(self, manifest: Manifest, patience: float | None = None) -> None:
+        """Starts no process yet: the first solve does.
+
+        Args:
+            manifest: What to solve, and by which expert.
+            patience: Seconds until a solve counts as hanging.
+        """
+        self.manifest = manifest
+        self.patience = patience or max(10 * (manifest.seconds or 0), LEAST_PATIENCE)
+        self._process: subprocess.Popen[str] | None = None
+        self._stopped = False
+
+    def label(self, index: int) -> Answer:
+        """Solves an instance, starting over with another seed where that fails.
+
+        Raises:
+            WorkerFailed: No process could be started.
+        """
+        failures: list[Failure] = []
+        for attempt in range(TRIES):
+            try:
+                reply = self._ask({"index": index, "attempt": attempt})
+            except _LostError as error:
+                reply = {"error": str(error)}
+            if "error" not in reply:
+                return Answer(index=index, failures=failures, **reply)
+            failures.append(
+                Failure(index=index, attempt=attempt, reason=reply["error"])
+            )
+        return Answer(index=index, decisions=None, cost=np.nan, failures=failures)
+
+    def stop(self) -> None:
+        """Makes a solve in another thread fail, and later ones too."""
+        self._stopped = True
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._process is None:
+            self._start()
+        if self._stopped:
+            raise WorkerFailed("stopped")
+        return self._exchange(request, self.patience)
+
+    def _start(self) -> None:
+        environment = dict.fromkeys(ONE_THREAD, "1")
+        # An expert may be a module that only this process's path leads to.
+        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "renco.labeller"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | environment | {"PYTHONPATH": path},
+            text=True,
+        )
+        job = asdict(self.manifest) | {"patience": self.patience}
+        try:
+            reply = self._exchange(job, START_UP)
+        except _LostError as error:
+            raise WorkerFailed(f"a worker did not start: {error}") from None
+        if "error" in reply:
+            self.close()
+            raise WorkerFailed(f"a worker did not start: {reply['error']}")
+
+    def _exchange(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Sends a line and returns the answer, killing a worker that takes too long."""
+        process = self._process
+        assert process is not None and process.stdin and process.stdout
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        watchdog = threading.Timer(seconds, expire)
+        watchdog.start()
+        try:
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:
+            line = ""
+        finally:
+            watchdog.cancel()
+        if line.endswith("\n") and not expired.is_set():
+            reply: dict[str, Any] = json.loads(line)
+            return reply
+        code = process.wait()
+        self.close()
+        if expired.is_set():
+            raise _LostError(f"no answer within {seconds:g} s, killed")
+        raise _LostError(f"the process ended: {_meaning(code)}")
+
+
+def _meaning(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def label_locally(
+    manifest: Manifest,
+    tasks: Iterable[list[int]],
+    *,
+    workers: int,
+    patience: float | None = None,
+) -> Iterator[Answer]:
+    """Labels instances on this machine, each worker in a process of its own.
+
+    Args:
+        manifest: What to solve, and by which expert.
+        tasks: Indices of instances, in groups that belong together.
+        workers: Number of processes.
+        patience: Seconds until a solve counts as hanging.
+
+    Yields:
+        Answers in the order in which they come.
+
+    Raises:
+        WorkerFailed: A worker process could not be started.
+    """
+    todo = (index for task in tasks for index in task)
+    lock = threading.Lock()
+    done: queue.Queue[Answer | BaseException | None] = queue.Queue()
+    crew = [Worker(manifest, patience) for _ in range(workers)]
+
+    def work(worker: Worker) -> None:
+        try:
+            while True:
+                with lock:
+                    index = next(todo, None)
+                if index is None:
+                    break
+                done.put(worker.label(index))
+        except BaseException as error:
+            done.put(error)
+        finally:
+            worker.close()
+            done.put(None)
+
+    threads = [threading.Thread(target=work, args=(w,), daemon=True) for w in crew]
+    for thread in threads:
+        thread.start()
+    running = len(threads)
+    try:
+        while running:
+            answer = done.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            if answer is None:
+                running -= 1
+            else:
+                yield answer
+    finally:
+        for worker in crew:
+            worker.stop()
+        for thread in threads:
+            thread.join(timeout=5)
