@@ -16,7 +16,7 @@ LARGEST = 1e15
 """Beyond it float64 no longer holds every integer, and costs lose their meaning."""
 
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*:\s*(.*)")
-_SECTION = re.compile(r"([A-Za-z][A-Za-z0-9_]*_SECTION)\s*(?::\s*)?((?:[-+.\d].*)?)")
+_SECTION = re.compile(r"([A-Z]\w*_SECTION)\s*(?::\s*)?((?:[-+.\d].*)?)", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -107,7 +107,7 @@ def parse(text: str, source: str) -> Document:
     current: Section | None = None
     for line, content in _until_eof(numbered_lines(text, source)):
         if content[0].isalpha():
-            current = _heading(document, comments, line, content)
+            current = _heading(document, comments, line, content, current)
         elif current is not None:
             current.rows.append((line, content))
         else:
@@ -124,7 +124,11 @@ def _until_eof(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _heading(
-    document: Document, comments: list[str], line: int, content: str
+    document: Document,
+    comments: list[str],
+    line: int,
+    content: str,
+    current: Section | None,
 ) -> Section | None:
     """Files a key, or opens a section and returns it."""
     if found := _SECTION.fullmatch(content):
@@ -137,6 +141,9 @@ def _heading(
         return section
     if found := _KEY.fullmatch(content):
         key, value = found[1].upper(), found[2].strip()
+    elif current is not None:
+        what = f"expected a row of {current.name} or a key, got {shown(content)}"
+        raise document.error(what, line)
     else:  # `DIMENSION 52`: no colon
         word, *rest = content.split(maxsplit=1)
         key, value = word.upper(), " ".join(rest)

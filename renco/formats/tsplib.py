@@ -13,7 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from renco.formats import nodes, weights
-from renco.formats.files import shown
+from renco.formats.files import failure, shown
 from renco.formats.sections import Document, parse
 from renco.metrics import EXPLICIT, METRICS
 from renco.problems import CVRP, OP, TSP, Problem
@@ -74,6 +74,8 @@ def read_lib(text: str, source: str) -> Problem:
     Raises:
         FormatError: The file is malformed or asks for something unsupported.
     """
+    if re.match(r"\s*route\s*#", text, re.IGNORECASE):
+        raise failure(source, "holds routes: a solution, not an instance")
     document = parse(text, source)
     kind = _kind(document)
     dimension = _dimension(document)
