@@ -3,6 +3,7 @@
 Both know states and policies only; which problem is solved they cannot tell.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,10 @@ def _check_k(k: int) -> None:
         raise ValueError(f"k must be at least 1, got {k}")
 
 
+def _carry_on() -> None:
+    """Does nothing: the search goes on."""
+
+
 def _stacked(state: State, decisions: list[Tensor]) -> Tensor:
     if not decisions:  # instances of one or two nodes leave nothing to decide
         return state.node.new_empty(state.node.shape[0], 0)
@@ -38,16 +43,24 @@ def _stacked(state: State, decisions: list[Tensor]) -> Tensor:
 
 
 @torch.inference_mode()
-def greedy(policy: Policy, state: State, *, k: int) -> Solutions:
+def greedy(
+    policy: Policy,
+    state: State,
+    *,
+    k: int,
+    on_step: Callable[[], None] = _carry_on,
+) -> Solutions:
     """Constructs one solution per row by always taking the likeliest action.
 
     Algorithm 2 of the paper. With `k=1` the base encoder runs at every step,
-    which is Algorithm 1.
+    which is Algorithm 1. `on_step` runs before each step; what it raises ends the
+    construction.
     """
     _check_k(k)
     t, decisions = 0, []
     h = torch.empty(0)  # E gives the first one
     while not state.done:
+        on_step()
         h = policy.encode(state) if t % k == 0 else policy.update(h, state)
         action = policy.score(h, state).argmax(dim=-1)
         decisions.append(state.decision(action))
@@ -57,13 +70,21 @@ def greedy(policy: Policy, state: State, *, k: int) -> Solutions:
 
 
 @torch.inference_mode()
-def beam_search(policy: Policy, state: State, *, k: int, width: int) -> Solutions:
+def beam_search(
+    policy: Policy,
+    state: State,
+    *,
+    k: int,
+    width: int,
+    on_step: Callable[[], None] = _carry_on,
+) -> Solutions:
     """Keeps the `width` likeliest partial solutions and returns the cheapest.
 
     Beams are ranked by cumulative log-probability; the final choice among them is
     by cost. All beams of a row stay together in a flat batch. While a row has fewer
     distinct partial solutions than `width`, its spare beams are dead: their score
-    is -inf and they are never chosen.
+    is -inf and they are never chosen. `on_step` runs before each step; what it
+    raises ends the search.
     """
     _check_k(k)
     if width < 1:
@@ -74,6 +95,7 @@ def beam_search(policy: Policy, state: State, *, k: int, width: int) -> Solution
     t, decisions = 0, _stacked(state, [])
     h = torch.empty(0)
     while not state.done:
+        on_step()
         h = policy.encode(state) if t % k == 0 else policy.update(h, state)
         beams = score.shape[1]
         ranked = score[..., None] + policy.score(h, state).unflatten(0, (batch, beams))
