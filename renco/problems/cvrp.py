@@ -26,6 +26,7 @@ from renco.state import State, span
 
 CAPACITY = {100: 50, 200: 70, 500: 130, 1000: 230}  # appendix C
 DEMAND = (1, 9)  # the paper writes [1, 10]; every public generator draws 1..9
+SLACK = 1e-12  # of Q: rounding of a sum must not close an exact fit
 
 RouteOrder = Literal["random", "sorted", "mixed"]
 
@@ -68,7 +69,8 @@ class CVRPState(State):
         At the depot both choices are the same move; only the direct one is open, or
         beams would fill with duplicates.
         """
-        fits = self._rows_of(self.demand) <= self.room[:, None]
+        room = self.room + SLACK * self.capacity[self.instance]
+        fits = self._rows_of(self.demand) <= room[:, None]
         at_depot = (self.node[:, 0] == self.node[:, -1])[:, None]
         mask = torch.stack([fits | at_depot, ~at_depot.expand_as(fits)], dim=-1)
         mask[:, 0] = mask[:, -1] = False

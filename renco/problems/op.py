@@ -24,7 +24,7 @@ from renco.problems.base import (
 from renco.state import State
 
 LIMIT = 4.0  # D of appendix C
-SLACK = 1e-12  # of the frame: rounding of a sum must not close an exact fit
+SLACK = 1e-12  # of the limit: rounding of a sum must not close an exact fit
 LARGEST_PRIZE = 100  # appendix C: 1 + floor(99 d_0i / max_j d_0j)
 
 
@@ -69,7 +69,7 @@ class OPState(State):
         one action, with probability one, until all rows are done.
         """
         reach = self._legs(self.node[:, :1]) + self._legs(self.node[:, -1:])
-        mask = reach <= self.remaining[:, None] + SLACK
+        mask = reach <= self.remaining[:, None]
         mask[:, 0] = mask[:, -1] = False
         mask[:, -1] = ~mask.any(dim=1)
         return mask
@@ -197,7 +197,7 @@ class OP(Problem):
             travelled=torch.zeros(rows, device=device),
             xy=torch.from_numpy(xy).to(device),
             side=torch.from_numpy(side).to(device, torch.float32),
-            remaining=torch.from_numpy(self.limit / side).to(device),
+            remaining=torch.from_numpy(self.limit * (1 + SLACK) / side).to(device),
             collected=torch.zeros(rows, dtype=torch.float64, device=device),
             prize=torch.tensor(self.prizes, device=device),
             highest=torch.from_numpy(
