@@ -175,7 +175,7 @@ class OP(Problem):
         coords = uniform_points(generators(seed, first, batch), n + 1)
         out = np.hypot(*np.moveaxis(coords - coords[:, :1], -1, 0))
         farthest = np.maximum(out.max(axis=1, keepdims=True), np.finfo(float).tiny)
-        prizes = 1 + np.floor((LARGEST_PRIZE - 1) * out / farthest)
+        prizes = 1 + np.floor((LARGEST_PRIZE - 1) * (out / farthest))
         prizes[:, 0] = 0
         return cls(coords, prizes, limit)
 
