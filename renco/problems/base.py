@@ -21,6 +21,9 @@ Routes = list[list[int]]
 TOLERANCE = 1e-9
 """Relative excess of a limit that counts as rounding of the sum, not a violation."""
 
+LARGEST = 1e30
+"""Coordinates beyond this would overflow single precision in a sum of lengths."""
+
 
 class Infeasible(ValueError):
     """A solution breaks a rule of its problem; the message names rule and values."""
@@ -33,7 +36,9 @@ def as_array(name: str, value: Any, dtype: type = np.float64) -> ndarray:
         ValueError: The values are not numbers, or not finite.
     """
     if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        # NumPy has no bfloat16.
+        value = (value.double() if value.is_floating_point() else value).numpy()
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array")
     try:
@@ -48,6 +53,26 @@ def as_array(name: str, value: Any, dtype: type = np.float64) -> ndarray:
         raise ValueError(f"{name}{list(where)} is {array[where]}, expected finite")
     array.flags.writeable = False
     return array
+
+
+def as_points(value: Any) -> ndarray:
+    """Converts coordinates of one instance or a batch to `(batch, node, 2)`.
+
+    Raises:
+        ValueError: The shape is wrong, or values are not numbers of sensible size.
+    """
+    points = batched(as_array("coords", value), 3)
+    if points.ndim != 3 or points.shape[-1] != 2:
+        raise ValueError(
+            "coords must have shape (nodes, 2) or (batch, nodes, 2), "
+            f"got {points.shape}"
+        )
+    if (abs(points) > LARGEST).any():
+        where = tuple(int(i) for i in np.argwhere(abs(points) > LARGEST)[0])
+        raise ValueError(
+            f"coords{list(where)} is {points[where]:g}, too large to measure"
+        )
+    return points
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -219,26 +244,29 @@ class Problem(ABC):
         if values.get("matrix") is not None:
             values["matrix"] = as_array("matrix", values["matrix"])
         if values.get("numbers") is not None:
+            for number in values["numbers"]:
+                if number != int(number):
+                    raise ValueError(f"node number {number} is not whole")
             values["numbers"] = tuple(int(i) for i in values["numbers"])
+        unknown = values.keys() - {field.name for field in fields(self)}
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field {unknown.pop()!r}")
         known = {field.name: field.default for field in fields(Problem)} | values
         for name, value in known.items():
             object.__setattr__(self, name, value)
         self._check_common()
 
     def _check_common(self) -> None:
-        if self.coords.ndim != 3 or self.coords.shape[-1] != 2:
-            raise ValueError(
-                "coords must have shape (nodes, 2) or (batch, nodes, 2), "
-                f"got {self.coords.shape}"
-            )
         batch, nodes, _ = self.coords.shape
-        if nodes == 0 or batch == 0:
+        if batch == 0:
+            raise ValueError(f"a batch needs at least one instance, got {batch}")
+        if nodes == 0:
             raise ValueError(f"an instance needs at least one node, got {nodes}")
         if self.metric == metrics.EXPLICIT:
             if self.matrix is None:
                 raise ValueError("metric EXPLICIT needs a matrix of distances")
             self._check_matrix(self.matrix)
-        elif self.metric not in metrics.METRICS:
+        elif not isinstance(self.metric, str) or self.metric not in metrics.METRICS:
             known = ", ".join([*metrics.METRICS, metrics.EXPLICIT])
             raise ValueError(f"unknown metric {self.metric!r}: expected one of {known}")
         elif self.matrix is not None:

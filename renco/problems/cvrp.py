@@ -17,6 +17,7 @@ from renco.problems.base import (
     Problem,
     Routes,
     as_array,
+    as_points,
     batched,
     check_decisions,
     generators,
@@ -118,7 +119,7 @@ class CVRP(Problem):
 
     def __init__(self, coords: Any, demands: Any, capacity: Any, **common: Any) -> None:
         """Takes one instance or a batch; `demands` includes the depot's zero."""
-        points = batched(as_array("coords", coords), 3)
+        points = as_points(coords)
         capacity = batched(as_array("capacity", capacity), 1)
         self._set(
             coords=points,
@@ -290,7 +291,7 @@ class CVRP(Problem):
         nodes: int,
         rng: np.random.Generator,
         order: RouteOrder = "random",
-    ) -> tuple[CVRPState, Int[Tensor, "batch step"]]:
+    ) -> tuple[CVRPState, Int[Tensor, "batch label"]]:
         """Takes the last `nodes` nodes of each expert solution, its routes rearranged.
 
         Any order and direction of the routes describes the same solution.

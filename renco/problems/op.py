@@ -17,6 +17,7 @@ from renco.problems.base import (
     Problem,
     Routes,
     as_array,
+    as_points,
     batched,
     generators,
     uniform_points,
@@ -123,7 +124,7 @@ class OP(Problem):
 
     def __init__(self, coords: Any, prizes: Any, limit: Any, **common: Any) -> None:
         """Takes one instance or a batch; `prizes` includes the depot's zero."""
-        points = batched(as_array("coords", coords), 3)
+        points = as_points(coords)
         limit = batched(as_array("limit", limit), 1)
         self._set(
             coords=points,
@@ -253,6 +254,10 @@ class OP(Problem):
 
     def routes(self, decisions: Int[Tensor, "batch step"]) -> list[Routes]:
         """Returns the nodes visited before going home."""
+        if len(decisions) != len(self):
+            raise ValueError(
+                f"decisions of {len(decisions)} rows for {len(self)} instances"
+            )
         return [[[node for node in row if node != 0]] for row in decisions.tolist()]
 
     def decisions(self, routes: Sequence[Routes]) -> Int[Tensor, "batch step"]:
@@ -280,7 +285,7 @@ class OP(Problem):
         decisions: Int[ndarray, "batch step"],
         nodes: int,
         rng: np.random.Generator,
-    ) -> tuple[OPState, Int[Tensor, "batch step"]]:
+    ) -> tuple[OPState, Int[Tensor, "batch label"]]:
         """Replays expert tours, in either direction, until `nodes` nodes are left.
 
         All tours must be of one length: the decision to go home is never a label,

@@ -14,8 +14,7 @@ from renco.problems.base import (
     Infeasible,
     Problem,
     Routes,
-    as_array,
-    batched,
+    as_points,
     check_decisions,
     generators,
     uniform_points,
@@ -58,7 +57,7 @@ class TSP(Problem):
 
     def __init__(self, coords: Any, **common: Any) -> None:
         """Takes coordinates, `(nodes, 2)` or `(batch, nodes, 2)`."""
-        self._set(coords=batched(as_array("coords", coords), 3), **common)
+        self._set(coords=as_points(coords), **common)
 
     @property
     def n(self) -> int:
@@ -128,7 +127,7 @@ class TSP(Problem):
         decisions: Int[ndarray, "batch step"],
         nodes: int,
         rng: np.random.Generator,
-    ) -> tuple[TSPState, Int[Tensor, "batch step"]]:
+    ) -> tuple[TSPState, Int[Tensor, "batch label"]]:
         """Cuts a random sub-path of `nodes` nodes out of each expert tour.
 
         Any node of the tour may come first, in either direction. The whole tour is
