@@ -1,21 +1,34 @@
-"""The label sets that the shipped models learnt from, by name.
+"""The label sets that the shipped models learnt from and are measured on, by name.
 
-    python experiments/labels.py make tsp100 --out FOLDER     # hours: solve again
-    python experiments/labels.py pack FOLDER --file FILE      # keep: seed and tours
-    python experiments/labels.py unpack tsp100 --out FOLDER   # seconds: as it was
+    python experiments/labels.py make tsp100 --out FOLDER      # hours: solve again
+    python experiments/labels.py pack FOLDER --out FILE        # keep: seed and tours
+    python experiments/labels.py unpack FILE --out FOLDER      # seconds: as it was
+    python experiments/labels.py best FOLDER FOLDER --out NEW  # the better of labels
 
-Training sets have seed 1, validation sets 20000 + n, test sets 10000 + n (these are
-shipped with the package: `renco.testsets`).
+Training sets have seed 1, test sets 10000 + n, validation sets 20000 + n. The test
+sets are shipped with the package, in `renco/testsets`.
 """
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from renco.data import Trajectories, write_set
 from renco.generate import generate
+from renco.packing import pack, unpack
 from renco.progress import ProgressBar
 
-PACKED = Path(__file__).parent / "labels"
+NOTE = "one run of the expert per instance, on one core of a shared machine"
+COUNTS = {100: 256, 200: 64, 500: 16, 1000: 8}
+TEST_SECONDS = {
+    "tsp": {100: 0.25, 200: 1.0, 500: 10.0, 1000: 30.0},
+    "cvrp": {100: 2.5, 200: 7.5, 500: 60.0, 1000: 120.0},
+    "op": {100: 2.5, 200: 5.0, 500: 30.0, 1000: 60.0},
+}
 
 SETS: dict[str, dict[str, Any]] = {
     "tsp100": {
@@ -34,24 +47,62 @@ SETS: dict[str, dict[str, Any]] = {
         "problem": "op", "n": 100, "count": 6_000, "seed": 1,
         "expert": "auto", "seconds": 1.0,
     },
+    "tsp100-val": {"problem": "tsp", "n": 100, "count": 512, "seconds": 0.05},
+    "cvrp100-val": {"problem": "cvrp", "n": 100, "count": 128, "seconds": 1.0},
+    "op100-val": {"problem": "op", "n": 100, "count": 128, "seconds": 1.0},
 }  # fmt: skip
+for _problem, _seconds in TEST_SECONDS.items():
+    SETS[f"{_problem}100-val"]["seed"] = 20_000 + 100
+    for _n, _count in COUNTS.items():
+        SETS[f"{_problem}{_n}-test"] = {
+            "problem": _problem,
+            "n": _n,
+            "count": _count,
+            "seed": 10_000 + _n,
+            "seconds": _seconds[_n],
+            "note": NOTE,
+        }
+
+
+def make(name: str, out: Path, workers: int | None) -> None:
+    """Makes a set, or continues it."""
+    with ProgressBar(name) as bar:
+        generate(out=out, workers=workers, progress=bar, **SETS[name])
+
+
+def best(folders: Sequence[Path], out: Path, note: str) -> None:
+    """Writes, for each instance, the cheapest of the labels of several sets."""
+    sets = [Trajectories(folder) for folder in folders]
+    if len({data.sha256 for data in sets}) != 1:
+        raise SystemExit("the sets do not have the same instances")
+    rows = np.stack([data.records(slice(None)) for data in sets])
+    choice = rows["cost"].argmin(0)
+    chosen = rows[choice, np.arange(rows.shape[1])]
+    out.mkdir(parents=True)
+    write_set(out, replace(sets[0].manifest, note=note), [chosen])
+    wins = np.bincount(choice, minlength=len(sets))
+    print(f"mean costs {[data.costs.mean() for data in sets]}, chosen {wins}")
 
 
 def main() -> None:
     """Runs one command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["make"])
-    parser.add_argument("name", help="a set, or a folder to pack")
-    parser.add_argument("--out", type=Path, help="folder to write")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=["make", "pack", "unpack", "best"])
+    parser.add_argument("source", nargs="+", help="name, folder or file")
+    parser.add_argument("--out", type=Path, required=True, help="what to write")
     parser.add_argument("--workers", type=int, help="processes (default: all cores)")
-    arguments = parser.parse_args()
-    with ProgressBar(arguments.name) as bar:
-        generate(
-            out=arguments.out,
-            workers=arguments.workers,
-            progress=bar,
-            **SETS[arguments.name],
-        )
+    parser.add_argument("--note", default="", help="remark for the manifest of best")
+    given = parser.parse_args()
+    if given.command == "make":
+        make(given.source[0], given.out, given.workers)
+    elif given.command == "pack":
+        pack(Trajectories(given.source[0], partial=True), given.out)
+    elif given.command == "unpack":
+        unpack(given.source[0], given.out)
+    else:
+        best([Path(folder) for folder in given.source], given.out, given.note)
 
 
 if __name__ == "__main__":

@@ -9,23 +9,23 @@ import json
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 
 import numpy as np
 from numpy import ndarray
 
-from renco.data import PARTS, Trajectories, read_parts
+from renco.data import PARTS, Trajectories, read_parts, write_set
 from renco.labeller import load_instance
 from renco.manifest import MANIFEST, Manifest, read_manifest
 from renco.progress import Callback, Progress
-from renco.storage import DamagedData, array_bytes, file_hash, write_atomically
+from renco.storage import DamagedData, array_bytes, write_atomically
 from renco.workers import Answer, Failure, label_locally
 
 FAILURES = "failures.jsonl"
-SHARD_BYTES = 1 << 26
 
 
 class Unlabelled(RuntimeError):
@@ -60,7 +60,9 @@ class Machine:
     ray: str | None
     patience: float | None
 
-    def label(self, plan: Manifest, tasks: Iterator[list[int]]) -> Iterator[Answer]:
+    def label(
+        self, plan: Manifest, tasks: Iterator[list[int]]
+    ) -> Generator[Answer, None, None]:
         """Labels instances that come in groups, in any order."""
         if self.ray is None:
             yield from label_locally(
@@ -88,7 +90,7 @@ class Run:
 
         Args:
             folder: Where the set is made.
-            plan: What it is to contain.
+            plan: What it is to contain, as `claim` returned it.
             shard: `(i, N)`: take the i-th of N parts of the chunks.
             progress: Called after every instance.
         """
@@ -109,7 +111,7 @@ class Run:
 
     def execute(self, machine: Machine) -> Trajectories | None:
         """Makes what is missing; returns the set once it is complete."""
-        if _claim(self.folder, self.plan).shards:
+        if self.plan.shards:
             return finish(self.folder)
         if self.plan.expert is None:
             for chunk in self.mine:
@@ -122,8 +124,9 @@ class Run:
 
     def _label(self, machine: Machine) -> None:
         try:
-            for answer in machine.label(self.plan, self._tasks()):
-                self._take(answer)
+            with closing(machine.label(self.plan, self._tasks())) as answers:
+                for answer in answers:
+                    self._take(answer)
         finally:
             # Also what an interrupt leaves behind is worth keeping.
             for start in list(self.answers):
@@ -134,6 +137,8 @@ class Run:
     def _tasks(self) -> Iterator[list[int]]:
         """Yields the instances of each chunk that have no label yet."""
         for chunk in self.mine:
+            if read_manifest(self.folder).shards:  # by another run, meanwhile
+                return
             have = set(self._finished(chunk))
             missing = [index for index in chunk if index not in have]
             self._advance(len(have))
@@ -182,7 +187,11 @@ class Run:
 
     def _write(self, chunk: range, rows: ndarray) -> None:
         path = self.folder / PARTS / f"{chunk.start:09d}.npy"
-        write_atomically(path, array_bytes(rows))
+        try:
+            write_atomically(path, array_bytes(rows))
+        except FileNotFoundError:
+            if not read_manifest(self.folder).shards:  # by another run, meanwhile
+                raise
 
     def _log(self, failures: list[Failure]) -> None:
         with (self.folder / FAILURES).open("a", encoding="utf-8") as file:
@@ -198,8 +207,16 @@ class Run:
             )
 
 
-def _claim(folder: Path, plan: Manifest) -> Manifest:
-    """Begins or continues a set; refuses a folder that holds another one."""
+def claim(folder: Path, plan: Manifest) -> Manifest:
+    """Begins a set in a folder or continues the one that is there.
+
+    Returns:
+        The manifest to go on with, with the chunks as they were cut before.
+
+    Raises:
+        ValueError: The folder holds another set, or something else.
+        OSError: It cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MANIFEST).exists():
         others = [path.name for path in folder.iterdir() if path.name != PARTS]
@@ -210,7 +227,7 @@ def _claim(folder: Path, plan: Manifest) -> Manifest:
     there = read_manifest(folder)
     now, then = json.loads(plan.to_json()), json.loads(there.plan.to_json())
     for key, value in now.items():
-        if then[key] != value:
+        if then[key] != value and key not in ("chunk", "note"):
             raise ValueError(
                 f"{folder} holds a set with {key} {then[key]!r}, not {value!r}"
             )
@@ -229,53 +246,22 @@ def finish(folder: Path) -> Trajectories | None:
     """Joins the parts of a set to shards if all are there; else returns None."""
     manifest = read_manifest(folder)
     if not manifest.shards:
-        try:
-            manifest = _join(folder, manifest)
-        except (DamagedData, FileNotFoundError):
-            # Another job may have been faster: then its result counts.
-            manifest = read_manifest(folder)
-        if not manifest.shards:
+        with suppress(DamagedData, FileNotFoundError):
+            _join(folder, manifest)
+        # Another run may have been faster: then its result counts.
+        if not read_manifest(folder).shards:
             return None
     shutil.rmtree(folder / PARTS, ignore_errors=True)
     return Trajectories(folder)
 
 
-def _join(folder: Path, manifest: Manifest) -> Manifest:
+def _join(folder: Path, manifest: Manifest) -> None:
     """Writes the shards and then the manifest that makes them count.
 
     Raises:
         DamagedData: Some instances are missing.
     """
-    limit = max(1, SHARD_BYTES // manifest.layout.itemsize)
-    expected = manifest.first
-    hashes: dict[str, str] = {}
-    costs: list[float] = []
-    kept: list[ndarray] = []
-
-    def write(rows: ndarray) -> None:
-        path = folder / f"shard-{len(hashes):05d}.npy"
-        write_atomically(path, array_bytes(rows))
-        hashes[path.name] = file_hash(path)
-
     chunks = math.ceil(manifest.count / manifest.chunk)
     if len(list((folder / PARTS).glob("*.npy"))) < chunks:
-        return manifest
-    for start, rows in read_parts(folder, manifest):
-        if rows["index"].tolist() != list(range(expected, expected + len(rows))):
-            raise DamagedData(f"{folder}: chunk {start} is incomplete")
-        expected += len(rows)
-        if manifest.expert is not None:
-            costs += rows["cost"].tolist()
-        kept.append(rows)
-        while sum(map(len, kept)) >= limit:
-            joined = np.concatenate(kept)
-            write(joined[:limit])
-            kept = [joined[limit:]]
-    if expected != manifest.first + manifest.count:
-        raise DamagedData(f"{folder}: {expected - manifest.first} rows")
-    if sum(map(len, kept)):
-        write(np.concatenate(kept))
-    mean = math.fsum(costs) / len(costs) if costs else None
-    done = replace(manifest, mean_cost=mean, shards=hashes)
-    write_atomically(folder / MANIFEST, done.to_json().encode())
-    return done
+        raise DamagedData(f"{folder}: chunks are missing")
+    write_set(folder, manifest, (rows for _, rows in read_parts(folder, manifest)))

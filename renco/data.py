@@ -9,7 +9,8 @@ lie in small files under `parts`; `renco.generate` joins them in the end.
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -19,11 +20,20 @@ import torch
 from jaxtyping import Float64, Int
 from numpy import ndarray
 
-from renco.manifest import Manifest, read_manifest
+from renco.manifest import MANIFEST, Manifest, read_manifest
 from renco.problems import PROBLEMS, Problem
-from renco.storage import DamagedData, file_hash, read_rows
+from renco.storage import (
+    DamagedData,
+    array_bytes,
+    file_hash,
+    read_rows,
+    write_atomically,
+)
 
 PARTS = "parts"
+SHARD_BYTES = 1 << 26
+BLOCK = 4096
+"""Instances that are checked, hashed or coded at a time."""
 TOLERANCE = 1e-9
 """Relative difference of a stored cost that counts as rounding."""
 
@@ -162,13 +172,12 @@ class Trajectories:
         """A hash of the instances alone: equal for equal problems to solve."""
         digest = hashlib.sha256()
         for rows in self._blocks():
-            for name in self.problem.arrays:
-                digest.update(np.ascontiguousarray(rows[name]).tobytes())
+            hash_instances(digest, rows, self.manifest)
         return digest.hexdigest()
 
-    def _blocks(self, size: int = 4096) -> Iterator[ndarray]:
-        for start in range(0, len(self), size):
-            yield self.records(np.arange(start, min(start + size, len(self))))
+    def _blocks(self) -> Iterator[ndarray]:
+        for start in range(0, len(self), BLOCK):
+            yield self.records(slice(start, start + BLOCK))
 
     def verify(self) -> None:
         """Checks the files' hashes, and every instance and solution anew.
@@ -205,6 +214,12 @@ class Trajectories:
                 )
 
 
+def hash_instances(digest: "hashlib._Hash", rows: ndarray, manifest: Manifest) -> None:
+    """Adds a block of instances, without their labels, to a hash."""
+    for name in PROBLEMS[manifest.problem].arrays:
+        digest.update(np.ascontiguousarray(rows[name]).tobytes())
+
+
 def read_parts(
     folder: Path, manifest: Manifest, start: int | None = None
 ) -> Iterator[tuple[int, ndarray]]:
@@ -223,3 +238,47 @@ def read_parts(
             yield int(path.stem), read_rows(path, manifest.layout)
         except DamagedData:
             continue
+
+
+def write_set(folder: Path, manifest: Manifest, pieces: Iterable[ndarray]) -> None:
+    """Writes records as shards, and then the manifest that makes them count.
+
+    Args:
+        folder: Where to write; it must exist.
+        manifest: What the set contains; hashes and mean cost are added.
+        pieces: All records in order, cut anywhere.
+
+    Raises:
+        DamagedData: They are not the instances of the manifest, each once.
+    """
+    limit = max(1, SHARD_BYTES // manifest.layout.itemsize)
+    expected = manifest.first
+    hashes: dict[str, str] = {}
+    costs: list[float] = []
+    kept: list[ndarray] = []
+
+    def write(rows: ndarray) -> None:
+        path = folder / f"shard-{len(hashes):05d}.npy"
+        write_atomically(path, array_bytes(rows))
+        hashes[path.name] = file_hash(path)
+
+    for rows in pieces:
+        if rows["index"].tolist() != list(range(expected, expected + len(rows))):
+            raise DamagedData(f"{folder}: not all of {expected}.. are there once")
+        expected += len(rows)
+        if manifest.expert is not None:
+            costs += rows["cost"].tolist()
+        kept.append(rows)
+        while sum(map(len, kept)) >= limit:
+            joined = np.concatenate(kept)
+            write(joined[:limit])
+            kept = [joined[limit:]]
+    if expected != manifest.first + manifest.count:
+        raise DamagedData(
+            f"{folder}: {expected - manifest.first} of {manifest.count} instances"
+        )
+    if sum(map(len, kept)):
+        write(np.concatenate(kept))
+    mean = math.fsum(costs) / len(costs) if costs else None
+    done = replace(manifest, mean_cost=mean, shards=hashes)
+    write_atomically(folder / MANIFEST, done.to_json().encode())

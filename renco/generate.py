@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from renco.chunks import Machine, Run, Unlabelled
+from renco.chunks import Machine, Run, Unlabelled, claim
 from renco.data import Trajectories
 from renco.experts import default_seconds
 from renco.labeller import find_expert
@@ -123,7 +123,8 @@ def generate(
     for folder, plan in plans.items():
         plan = _with_expert(plan, expert, seconds, chunk, note)
         try:
-            made = Run(folder, plan, (part, parts), progress).execute(machine)
+            run = Run(folder, claim(folder, plan), (part, parts), progress)
+            made = run.execute(machine)
         except Unlabelled as error:
             failed.append(error)
         else:

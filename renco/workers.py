@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,8 @@ class Worker:
             stdout=subprocess.PIPE,
             env=os.environ | environment | {"PYTHONPATH": path},
             text=True,
+            # An interrupt from the keyboard is for this process alone to handle.
+            start_new_session=True,
         )
         job = asdict(self.manifest) | {"patience": self.patience}
         try:
@@ -178,7 +180,7 @@ def label_locally(
     *,
     workers: int,
     patience: float | None = None,
-) -> Iterator[Answer]:
+) -> Generator[Answer, None, None]:
     """Labels instances on this machine, each worker in a process of its own.
 
     Args:
