@@ -7,7 +7,7 @@ large neighborhood search cuts out.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
 import torch
@@ -82,6 +82,13 @@ class State(ABC):
         """Returns the given rows, repeated or reordered as the index says."""
         picked = {name: getattr(self, name)[index] for name in self.row_fields}
         return replace(self, **picked)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Returns the state on another device."""
+        moved = {
+            field.name: getattr(self, field.name).to(device) for field in fields(self)
+        }
+        return replace(self, **moved)
 
     def decision(self, action: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """Translates actions to decisions: node id * choices + choice."""

@@ -127,6 +127,11 @@ class Problem(ABC):
             object.__setattr__(self, name, value)
         return self
 
+    def with_coords(self, coords: Float64[ndarray, "batch node 2"]) -> Self:
+        """Returns the instances at other coordinates, unchecked."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return self.trusted(**values | {"coords": coords})
+
     @property
     @abstractmethod
     def n(self) -> int:
@@ -160,6 +165,20 @@ class Problem(ABC):
     @abstractmethod
     def decisions(self, routes: Sequence[Routes]) -> Int[Tensor, "batch step"]:
         """Translates routes to decisions: the inverse of `routes`."""
+
+    @abstractmethod
+    def slices(
+        self,
+        decisions: Int[ndarray, "batch step"],
+        nodes: int,
+        rng: np.random.Generator,
+    ) -> tuple[State, Int[Tensor, "batch action"]]:
+        """Cuts a random part of `nodes` nodes out of each expert solution.
+
+        Returns:
+            The path problems with their nodes in the expert's order, and the
+            expert's actions, always at position 1.
+        """
 
     @abstractmethod
     def _check(self, index: int, routes: Routes) -> None:

@@ -1,0 +1,133 @@
+"""Training batches: random slices of expert solutions, seen from a random side."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int
+from numpy import ndarray
+from torch import Tensor
+
+from renco.data import Trajectories
+from renco.problems import Problem
+from renco.state import State
+
+Batch = tuple[State, Int[Tensor, "batch step"]]
+"""Path problems with nodes in the expert's order, and the expert's actions."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How slices are drawn; all rows of a batch have one size, so nothing is padded.
+
+    Attributes:
+        tokens: Nodes in a batch: small slices come in large batches.
+        batch: Rows in a batch, instead of `tokens`, where not zero.
+        shortest: Nodes of the smallest slice, both ends included.
+        longest: Nodes of the largest slice at the start of the curriculum.
+        curriculum: Share of the training during which `longest` grows to the whole
+            instance; 0 trains on all sizes from the start.
+        rotate: Also turn instances by any angle, not only by quarters.
+        order: Arrangement of CVRP routes: random, sorted or mixed.
+    """
+
+    tokens: int = 2048
+    batch: int = 0
+    shortest: int = 5
+    longest: int = 40
+    curriculum: float = 0.5
+    rotate: bool = False
+    order: str = "mixed"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError naming a setting out of range."""
+        if self.tokens < 8 or self.batch < 0 or self.shortest < 3:
+            raise ValueError(f"tokens >= 8, batch >= 0, shortest >= 3: got {self}")
+        if not 0 <= self.curriculum <= 1:
+            raise ValueError(f"curriculum must be in 0..1, got {self.curriculum}")
+        if self.order not in ("random", "sorted", "mixed"):
+            raise ValueError(f"order must be random, sorted or mixed: {self.order!r}")
+
+
+class Sampler:
+    """Draws batches; what it draws depends on seed, step and progress alone.
+
+    A resumed or a distributed run therefore sees what one uninterrupted process
+    would have seen, without any state to save.
+    """
+
+    def __init__(
+        self, data: Trajectories, indices: Int[ndarray, " row"], how: Slices, seed: int
+    ) -> None:
+        """Draws from some rows of a set."""
+        self.data, self.how, self.seed = data, how, seed
+        self.largest = data.n + (1 if data.manifest.problem == "tsp" else 2)
+        lengths = data.lengths[indices]
+        # Only tours of one length fit in a batch; for TSP and CVRP that is all.
+        self.groups = [
+            indices[lengths == length] for length in np.unique(lengths) if length >= 2
+        ]
+        if not self.groups:
+            raise ValueError(f"no solution of {data.folder} has a decision to learn")
+        sizes = np.array([len(group) for group in self.groups], dtype=np.float64)
+        self.weights = sizes / sizes.sum()
+
+    def batch(self, step: int, progress: float, device: torch.device) -> Batch:
+        """Returns the batch of a step, `progress` of the training done."""
+        rng = np.random.default_rng([self.seed, step])
+        group = self.groups[rng.choice(len(self.groups), p=self.weights)]
+        length = int(self.data.lengths[group[0]])
+        nodes = self._size(length, progress, rng)
+        rows = self.how.batch or max(4, self.how.tokens // nodes)
+        problem, decisions = self.data.batch(group[rng.integers(0, len(group), rows)])
+        problem = turned(problem, rng, self.how.rotate)
+        return slices(problem, decisions, nodes, rng, self.how, device)
+
+    def _size(self, length: int, progress: float, rng: np.random.Generator) -> int:
+        """Draws the number of nodes of a slice of solutions of some length."""
+        how, largest = self.how, self.largest
+        if self.data.manifest.problem == "op":  # what is never visited stays open
+            return int(rng.integers(largest - length + 2, largest, endpoint=True))
+        grown = 1.0 if how.curriculum == 0 else min(1.0, progress / how.curriculum)
+        reach = how.longest + (largest - how.longest) * grown
+        high = min(largest, max(how.shortest, int(reach)))
+        return int(rng.integers(min(how.shortest, high), high, endpoint=True))
+
+
+def slices(
+    problem: Problem,
+    decisions: Int[ndarray, "batch step"],
+    nodes: int,
+    rng: np.random.Generator,
+    how: Slices,
+    device: torch.device | str = "cpu",
+) -> Batch:
+    """Cuts a slice out of each solution and moves it to a device."""
+    options: dict[str, Any] = {"order": how.order} if problem.name == "cvrp" else {}
+    state, actions = problem.slices(decisions, nodes, rng, **options)
+    return state.to(device), actions.to(device)
+
+
+def turned(problem: Problem, rng: np.random.Generator, rotate: bool) -> Problem:
+    """Mirrors and turns each instance; its solutions stay as good as they were.
+
+    Only Euclidean distances do not change with the point of view; other instances
+    are returned as they are.
+    """
+    if problem.metric != "euclidean":
+        return problem
+    views = orthogonal_maps(rng, len(problem), rotate)
+    return problem.with_coords(np.einsum("bij,bnj->bni", views, problem.coords))
+
+
+def orthogonal_maps(
+    rng: np.random.Generator, count: int, rotate: bool
+) -> Float64[ndarray, "map 2 2"]:
+    """Draws symmetries of the square, or of the circle if `rotate`."""
+    quarter = rng.integers(0, 4, count) * (np.pi / 2)
+    angle = rng.uniform(0, 2 * np.pi, count) if rotate else quarter
+    cos, sin = np.cos(angle), np.sin(angle)
+    mirror = rng.integers(0, 2, count) * 2 - 1
+    maps = np.stack([cos, -sin * mirror, sin, cos * mirror], axis=-1)
+    return maps.reshape(count, 2, 2)

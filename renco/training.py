@@ -1,0 +1,553 @@
+"""Imitation of an expert in two stages: Algorithm 3 of the paper."""
+
+import json
+import os
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from renco.checkpoints import load, save_policy
+from renco.construct import greedy
+from renco.data import Trajectories
+from renco.model import EncoderConfig, Policy, PolicyConfig
+from renco.optim import Average, optimizers, schedule, set_rate
+from renco.sampling import Batch, Sampler, Slices, slices
+from renco.snapshot import read_snapshot, write_snapshot
+from renco.state import State
+
+Stage = Literal["base", "recurrent"]
+LOG, SNAPSHOT = "log.jsonl", "snapshot.safetensors"
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says why and what survives."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The settings of one stage.
+
+    Attributes:
+        base: Size of E.
+        recurrent: Size of U.
+        zoom: See `PolicyConfig`, like the next two.
+        relative: Relative features.
+        geometry: Distances in attention.
+        joint: Stage "base" trains E, D and U together, through k unrolled steps.
+        k: Unrolled steps of the recurrent loss.
+        steps: Length of the training; 0 means `minutes` decides.
+        minutes: Length of the training in wall-clock time, pauses excluded.
+        optimizer: `adamw` or `muon`.
+        learning_rate: Peak of AdamW's rate.
+        weight_decay: Of matrices.
+        warmup: Share of the training during which the rate rises.
+        clip: Largest norm of the gradient.
+        average: Decay of the averaged weights, which are the ones kept.
+        slices: How batches are drawn.
+        seed: Of initial weights and of batches.
+        held_out: Rows of the data to validate on where no other set is given.
+        gap_instances: Instances of the validated greedy gap.
+        validate_every: Seconds between validations.
+        save_every: Seconds between snapshots.
+    """
+
+    base: EncoderConfig = field(default_factory=EncoderConfig)
+    recurrent: EncoderConfig | None = None
+    zoom: bool = False
+    relative: bool = False
+    geometry: bool = False
+    joint: bool = False
+    k: int = 10
+    steps: int = 0
+    minutes: float = 0.0
+    optimizer: str = "adamw"
+    learning_rate: float = 5e-4
+    weight_decay: float = 0.01
+    warmup: float = 0.02
+    clip: float = 1.0
+    average: float = 0.999
+    slices: Slices = field(default_factory=Slices)
+    seed: int = 0
+    held_out: int = 256
+    gap_instances: int = 64
+    validate_every: float = 300.0
+    save_every: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError naming a setting out of range."""
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+        if self.steps < 0 or self.minutes < 0:
+            raise ValueError(f"steps {self.steps} and minutes {self.minutes} below 0")
+        if self.learning_rate <= 0 or not 0 < self.warmup < 1:
+            raise ValueError(
+                f"learning_rate {self.learning_rate} must be positive and warmup "
+                f"{self.warmup} between 0 and 1"
+            )
+        if self.joint and self.recurrent is None:
+            raise ValueError("joint training needs a recurrent encoder")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Builds a config from nested tables, refusing unknown keys."""
+        values = dict(values)
+        parts = {"base": EncoderConfig, "recurrent": EncoderConfig, "slices": Slices}
+        for name, part in parts.items():
+            if isinstance(values.get(name), dict):
+                _refuse_unknown(part, values[name], f"{name}.")
+                values[name] = part(**values[name])
+        _refuse_unknown(cls, values, "")
+        return cls(**values)
+
+    @classmethod
+    def from_toml(cls, path: Path | str) -> Self:
+        """Reads a config from a TOML file, the tables named like the attributes."""
+        try:
+            return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from None
+
+
+def _refuse_unknown(cls: type, values: dict[str, Any], prefix: str) -> None:
+    known = {item.name for item in fields(cls)}
+    for name in values:
+        if name not in known:
+            expected = ", ".join(sorted(known))
+            raise ValueError(f"unknown setting {prefix}{name}: expected {expected}")
+
+
+_OURS = {"zoom": True, "relative": True, "geometry": True, "optimizer": "muon"}
+PRESETS: dict[str, TrainConfig] = {
+    "paper": TrainConfig(
+        recurrent=EncoderConfig(4, 128, 8, 256),
+        steps=500_000,
+        slices=Slices(batch=1024, shortest=3, curriculum=0),
+    ),
+    "cpu": TrainConfig(
+        base=EncoderConfig(6, 128, 8, 256),
+        recurrent=EncoderConfig(2, 128, 8, 256),
+        minutes=60,
+        learning_rate=1e-3,
+        **_OURS,  # type: ignore[arg-type]
+    ),
+    "smoke": TrainConfig(
+        base=EncoderConfig(2, 32, 4, 64),
+        recurrent=EncoderConfig(1, 32, 4, 64),
+        steps=200,
+        learning_rate=3e-3,
+        slices=Slices(tokens=512, longest=20),
+        held_out=32,
+        gap_instances=16,
+        **_OURS,  # type: ignore[arg-type]
+    ),
+}
+"""Settings by name: the paper's sizes, what two cores can do, a minute's trial."""
+
+
+def preset(name: str, stage: Stage = "base", problem: str = "tsp") -> TrainConfig:
+    """Returns a preset's settings for one stage."""
+    if name not in PRESETS:
+        raise ValueError(f"unknown preset {name!r}: expected {', '.join(PRESETS)}")
+    if stage not in get_args(Stage):
+        raise ValueError(f"stage must be base or recurrent, got {stage!r}")
+    config = PRESETS[name]
+    return config if stage == "recurrent" else replace(config, recurrent=None)
+
+
+# --- losses -----------------------------------------------------------------------
+
+
+def cross_entropy(
+    policy: Policy,
+    h: Float[Tensor, "batch node d"],
+    state: State,
+    action: Int[Tensor, " batch"],
+) -> Float[Tensor, ""]:
+    """Returns CE(a, D(h)), averaged over the batch."""
+    return -policy.score(h, state).gather(1, action[:, None]).mean()
+
+
+def base_loss(
+    policy: Policy, state: State, actions: Int[Tensor, "batch step"]
+) -> Float[Tensor, ""]:
+    """Returns the loss of E and D on one step: Algorithm 3, first loop."""
+    return cross_entropy(policy, policy.encode(state), state, actions[:, 0])
+
+
+def recurrent_loss(
+    policy: Policy,
+    state: State,
+    actions: Int[Tensor, "batch step"],
+    k: int,
+    *,
+    through_base: bool = False,
+) -> Float[Tensor, ""]:
+    """Returns the loss of U on up to k unrolled steps: Algorithm 3, second loop.
+
+    The paper sums over the steps; the mean differs by a constant factor, and does
+    not change its scale where fewer than k steps remain.
+
+    Args:
+        policy: Policy with a recurrent encoder.
+        state: States s_j of an expert.
+        actions: The expert's actions from there on.
+        k: Number of recurrent steps.
+        through_base: Also train E and D, on step j and through the unrolled steps.
+            Unlike the paper, which freezes them.
+    """
+    with torch.set_grad_enabled(through_base):
+        h = policy.encode(state)
+    losses = []
+    if through_base:
+        losses.append(cross_entropy(policy, h, state, actions[:, 0]))
+    for i in range(1, min(k + 1, actions.shape[1])):
+        state = state.step(actions[:, i - 1])
+        h = policy.update(h, state)
+        losses.append(cross_entropy(policy, h, state, actions[:, i]))
+    return torch.stack(losses).mean()
+
+
+# --- the loop ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train together; one, unless started by torchrun."""
+
+    rank: int = 0
+    world: int = 1
+
+    @classmethod
+    def join(cls) -> Self:
+        """Joins the other processes if torchrun started this one."""
+        if "RANK" not in os.environ:
+            return cls()
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    def share(self, batch: Batch) -> Batch:
+        """Returns this process's rows of a batch."""
+        state, actions = batch
+        index = torch.arange(self.rank, len(actions), self.world, device=actions.device)
+        return (state.rows(index), actions[index]) if self.world > 1 else batch
+
+    def average(self, tensors: list[Tensor]) -> None:
+        """Replaces tensors by their means over all processes."""
+        if self.world == 1:
+            return
+        flat = torch.cat([t.flatten() for t in tensors])
+        dist.all_reduce(flat)
+        flat /= self.world
+        for t, part in zip(
+            tensors, flat.split([t.numel() for t in tensors]), strict=True
+        ):
+            t.copy_(part.view_as(t))
+
+    def agree(self, value: float) -> float:
+        """Returns the first process's value in all of them."""
+        if self.world == 1:
+            return value
+        shared = torch.tensor([value], dtype=torch.float64)
+        dist.broadcast(shared, 0)
+        return shared.item()
+
+
+@dataclass
+class Run:
+    """What changes during training, and is saved to go on later."""
+
+    policy: Policy
+    average: Average
+    optimizers: list[torch.optim.Optimizer]
+    step: int = 0
+    seconds: float = 0.0
+    samples: int = 0
+    nodes: int = 0
+
+
+def train(
+    stage: Stage,
+    config: TrainConfig,
+    *,
+    data: Path | str | Trajectories,
+    out: Path | str,
+    val: Path | str | Trajectories | None = None,
+    base: Path | str | None = None,
+    resume: bool = False,
+    device: torch.device | str = "cpu",
+    report: Callable[[str], None] | None = None,
+) -> Policy:
+    """Trains a policy and writes it, its log and its snapshots to a folder.
+
+    Args:
+        stage: `base` trains E and D; `recurrent` trains U on top of a frozen base.
+        config: The settings.
+        data: Labelled trajectories.
+        out: Folder for `model.safetensors`, `config.json`, `log.jsonl` and the
+            snapshot from which `resume` goes on.
+        val: Trajectories to validate on; None holds some rows of the data out.
+        base: The base model of stage `recurrent`; in stage `base`, initial weights.
+        resume: Continues from the snapshot in `out`, exactly as if never stopped.
+        device: Where to train.
+        report: Receives a line of progress now and then; None prints to stderr.
+
+    Returns:
+        The trained policy, with averaged weights.
+    """
+    if not config.steps and not config.minutes:
+        raise ValueError("give the length of the training: steps or minutes")
+    together, out = Processes.join(), Path(out)
+    data = data if isinstance(data, Trajectories) else Trajectories(data)
+    device = torch.device(device)
+    if not resume and (out / SNAPSHOT).exists():
+        raise ValueError(f"{out} holds a training run: resume it or choose another")
+    out.mkdir(parents=True, exist_ok=True)
+    trained, checked = _split(data, val, config)
+    policy = _build(stage, config, data, base).to(device)
+    run = _start(policy, config)
+    if resume:
+        read_snapshot(out / SNAPSHOT, run, settings(stage, config, data))
+    say = report or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+    sampler = Sampler(data, trained, config.slices, config.seed)
+    loop = _Loop(stage, config, run, sampler, checked, out, together, say)
+    loop.details = {
+        "training": settings(stage, config, data),
+        "base": str(base) if base else None,
+    }
+    loop.go(device)
+    run.average.swap(policy)
+    return policy.eval()
+
+
+def settings(stage: Stage, config: TrainConfig, data: Trajectories) -> dict[str, Any]:
+    """Returns what makes two runs the same run."""
+    about = data.manifest
+    return {
+        "stage": stage,
+        "config": asdict(config),
+        "data": {"problem": about.problem, "n": about.n, "count": len(data)},
+    }
+
+
+def _split(
+    data: Trajectories, val: Path | str | Trajectories | None, config: TrainConfig
+) -> tuple[Int[np.ndarray, " row"], "Validation"]:
+    """Returns the rows to train on, and what to validate on."""
+    rows = np.arange(len(data))
+    if val is not None:
+        other = val if isinstance(val, Trajectories) else Trajectories(val)
+        return rows, Validation(other, np.arange(len(other)), config)
+    held = min(config.held_out, len(data) // 5)
+    if held == 0:
+        raise ValueError(f"{len(data)} instances are too few to hold some out")
+    return rows[:-held], Validation(data, rows[-held:], config)
+
+
+def _build(
+    stage: Stage, config: TrainConfig, data: Trajectories, base: Path | str | None
+) -> Policy:
+    """Returns the policy to train, with only the parameters of the stage open."""
+    wanted = PolicyConfig.for_state(
+        data.instances([0]).start(),
+        problem=data.manifest.problem,
+        base=config.base,
+        recurrent=config.recurrent,
+        zoom=config.zoom,
+        relative=config.relative,
+        geometry=config.geometry,
+    )
+    if stage == "recurrent":
+        if base is None or config.recurrent is None:
+            raise ValueError("stage recurrent needs a base model and a recurrent size")
+        wanted = replace(load(base).config, recurrent=config.recurrent)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        policy = Policy(wanted)
+    if base is not None:
+        given = load(base)
+        if given.config.problem != data.manifest.problem:
+            raise ValueError(
+                f"base model {base} is for {given.config.problem}, the data are "
+                f"{data.manifest.problem}"
+            )
+        known = given.state_dict()
+        if stage == "recurrent":
+            known = {n: t for n, t in known.items() if not n.startswith("recurrent.")}
+        policy.load_state_dict(known, strict=False)
+    if stage == "recurrent":
+        policy.base.requires_grad_(False)
+        policy.decoder.requires_grad_(False)
+    return policy.train()
+
+
+def _start(policy: Policy, config: TrainConfig) -> Run:
+    found = optimizers(
+        policy, config.optimizer, config.learning_rate, config.weight_decay
+    )
+    return Run(policy, Average(policy, config.average), found)
+
+
+class Validation:
+    """A fixed set of slices and instances to judge a policy by."""
+
+    SIZES = (0.1, 0.25, 0.5, 0.75, 1.0)  # of the whole instance
+
+    def __init__(
+        self, data: Trajectories, rows: Int[np.ndarray, " row"], config: TrainConfig
+    ) -> None:
+        """Chooses the slices once, from rows of a set."""
+        self.data, self.k = data, config.k
+        largest = data.n + (1 if data.manifest.problem == "tsp" else 2)
+        rng, self.batches = np.random.default_rng(0), []
+        lengths = data.lengths[rows]
+        usual = int(np.bincount(lengths).argmax())
+        chosen = rows[lengths == usual][:128]
+        problem, decisions = data.batch(chosen)
+        for share in self.SIZES:
+            nodes = max(4, round(share * largest))
+            if data.manifest.problem == "op":
+                nodes = largest - round((1 - share) * (usual - 2))
+            self.batches.append(slices(problem, decisions, nodes, rng, config.slices))
+        self.problem, decisions = data.batch(rows[: config.gap_instances])
+        self.reference = data.costs[rows[: config.gap_instances]]
+
+    @torch.no_grad()
+    def measure(self, policy: Policy, device: torch.device) -> dict[str, float]:
+        """Returns cross-entropy and greedy gap, with U where there is one."""
+        losses = []
+        for state, actions in self.batches:
+            batch = state.to(device), actions.to(device)
+            losses.append(base_loss(policy, *batch).item())
+        found = {"val_ce": float(np.mean(losses))}
+        found["val_gap"] = self._gap(policy, 1, device)
+        if policy.recurrent is not None:
+            unrolled = [
+                recurrent_loss(policy, s.to(device), a.to(device), self.k).item()
+                for s, a in self.batches
+                if a.shape[1] > 1
+            ]
+            found["val_ce_recurrent"] = float(np.mean(unrolled))
+            found["val_gap_recurrent"] = self._gap(policy, 1000, device)
+        return found
+
+    def _gap(self, policy: Policy, k: int, device: torch.device) -> float:
+        decisions = greedy(policy, self.problem.start(device), k=k).decisions.cpu()
+        cost = self.problem.cost(self.problem.routes(decisions))
+        return float((100 * (cost - self.reference) / np.abs(self.reference)).mean())
+
+
+@dataclass
+class _Loop:
+    stage: Stage
+    config: TrainConfig
+    run: Run
+    sampler: Sampler
+    validation: Validation
+    out: Path
+    together: Processes
+    say: Callable[[str], None]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def go(self, device: torch.device) -> None:
+        """Trains to the end, validating and saving on the way."""
+        run, config = self.run, self.config
+        began = time.monotonic() - run.seconds
+        checked, saved, losses = run.seconds, run.seconds, []
+        while (progress := self._progress()) < 1:
+            set_rate(run.optimizers, schedule(progress, config.warmup))
+            losses.append(self._step(progress, device))
+            run.seconds = self.together.agree(time.monotonic() - began)
+            last = self._progress() >= 1
+            if last or run.seconds - checked >= config.validate_every:
+                self._validate(losses, device)
+                checked, losses = run.seconds, []
+            if last or run.seconds - saved >= config.save_every:
+                self._save()
+                saved = run.seconds
+
+    def _progress(self) -> float:
+        if self.config.steps:
+            return self.run.step / self.config.steps
+        return self.run.seconds / (60 * self.config.minutes)
+
+    def _step(self, progress: float, device: torch.device) -> float:
+        run, config = self.run, self.config
+        batch = self.sampler.batch(run.step, progress, device)
+        state, actions = self.together.share(batch)
+        if self.stage == "base" and not config.joint:
+            loss = base_loss(run.policy, state, actions)
+        else:
+            loss = recurrent_loss(
+                run.policy, state, actions, config.k, through_base=config.joint
+            )
+        for optimizer in run.optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        grads = [p.grad for p in run.policy.parameters() if p.grad is not None]
+        value = loss.detach().reshape(1)
+        self.together.average([*grads, value])
+        if not value.isfinite():
+            raise TrainingError(
+                f"loss is {value.item()} at step {run.step}: lower learning_rate "
+                f"({config.learning_rate}); the last snapshot is in {self.out}"
+            )
+        torch.nn.utils.clip_grad_norm_(run.policy.parameters(), config.clip)
+        for optimizer in run.optimizers:
+            optimizer.step()
+        run.average.update(run.policy, run.step)
+        run.step += 1
+        run.samples += len(batch[1])
+        run.nodes += batch[0].node.numel()
+        return value.item()
+
+    def _validate(self, losses: list[float], device: torch.device) -> None:
+        run = self.run
+        run.average.swap(run.policy)
+        run.policy.eval()
+        found = self.validation.measure(run.policy, device)
+        record = {
+            "step": run.step,
+            "seconds": round(run.seconds, 1),
+            "samples": run.samples,
+            "loss": float(np.mean(losses)),
+            "samples_per_second": run.samples / run.seconds,
+            "nodes_per_second": run.nodes / run.seconds,
+            **found,
+        }
+        if self.together.rank == 0:
+            info = self.details | {"validation": found, "steps": run.step}
+            save_policy(run.policy, self.out, **info)
+            with (self.out / LOG).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            self.say(self._line(record))
+        run.policy.train()
+        run.average.swap(run.policy)
+
+    def _line(self, record: dict[str, float]) -> str:
+        progress = self._progress()
+        left = record["seconds"] * (1 - progress) / max(progress, 1e-9) / 60
+        words = [
+            f"step {record['step']}",
+            f"loss {record['loss']:.3f}",
+            f"val {record['val_ce']:.3f}",
+            f"gap {record['val_gap']:.2f} %",
+        ]
+        if "val_gap_recurrent" in record:
+            words.append(f"recurrent {record['val_gap_recurrent']:.2f} %")
+        words.append(f"{record['samples_per_second']:.0f} samples/s")
+        return ", ".join([*words, f"{left:.0f} min left"])
+
+    def _save(self) -> None:
+        if self.together.rank == 0:
+            write_snapshot(self.out / SNAPSHOT, self.run, self.details["training"])
