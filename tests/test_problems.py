@@ -211,7 +211,7 @@ def test_overloads_of_rounding_size_are_allowed(excess: float, fits: bool) -> No
 def test_fractional_demands_fit_exactly(q: int) -> None:
     """Demands given as fractions of Q fill a vehicle although their sum rounds."""
     rng = np.random.default_rng(q)
-    for _ in range(20):
+    for _ in range(10):
         demands = np.diff(np.sort(rng.integers(0, q + 1, 6)), prepend=0, append=q)
         coords = rng.random((len(demands) + 1, 2))
         problem = CVRP(coords, [0, *(demands / q)], 1.0)
@@ -350,7 +350,7 @@ def test_tours_too_long_by_rounding_are_allowed(
 def test_exact_fits_are_feasible(metric: str) -> None:
     """A tour as long as the limit can be walked, whatever the side of the square."""
     rng = np.random.default_rng(0)
-    for _ in range(30):
+    for _ in range(10):
         coords = rng.integers(0, rng.integers(5, 1000), (9, 2))
         whole = OP(coords, [0] + [1] * 8, 1e9, metric=metric)
         route = (rng.permutation(8) + 1)[: rng.integers(1, 9)].tolist()
@@ -370,7 +370,7 @@ def test_exact_fits_are_feasible(metric: str) -> None:
 def test_exact_fits_where_distances_dwarf_the_square() -> None:
     """Rounded-up or tabulated distances need not resemble the coordinates."""
     rng = np.random.default_rng(1)
-    for _ in range(20):
+    for _ in range(8):
         coords = rng.random((9, 2)) * 3e-6
         prizes = [0] + [1] * 8
         table = distance("CEIL_2D", coords[:, None] * 1e9, coords * 1e9)
@@ -397,7 +397,7 @@ def test_hardly_any_limit_is_kept() -> None:
 def test_rounding_does_not_end_a_tour_early() -> None:
     """Nodes at the depot are collected even when the length is used up."""
     rng = np.random.default_rng(2)
-    for _ in range(50):
+    for _ in range(20):
         coords = np.zeros((7, 2))
         coords[1:5] = rng.random((4, 2))
         prizes = [0] + [1] * 6
