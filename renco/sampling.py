@@ -13,7 +13,7 @@ from renco.data import Trajectories
 from renco.problems import Problem
 from renco.state import State
 
-Batch = tuple[State, Int[Tensor, "batch step"]]
+Batch = tuple[State, Int[Tensor, "batch label"]]
 """Path problems with nodes in the expert's order, and the expert's actions."""
 
 

@@ -104,10 +104,8 @@ class TrainConfig:
         parts = {"base": EncoderConfig, "recurrent": EncoderConfig, "slices": Slices}
         for name, part in parts.items():
             if isinstance(values.get(name), dict):
-                _refuse_unknown(part, values[name], f"{name}.")
-                values[name] = part(**values[name])
-        _refuse_unknown(cls, values, "")
-        return cls(**values)
+                values[name] = part(**_known(part, values[name], f"{name}."))
+        return cls(**_known(cls, values, ""))
 
     @classmethod
     def from_toml(cls, path: Path | str) -> Self:
@@ -118,12 +116,14 @@ class TrainConfig:
             raise ValueError(f"{path}: {error}") from None
 
 
-def _refuse_unknown(cls: type, values: dict[str, Any], prefix: str) -> None:
-    known = {item.name for item in fields(cls)}
+def _known(cls: type, values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Returns the values with whole numbers as floats where floats are due."""
+    known = {item.name: item.type for item in fields(cls)}
     for name in values:
         if name not in known:
             expected = ", ".join(sorted(known))
             raise ValueError(f"unknown setting {prefix}{name}: expected {expected}")
+    return {n: float(v) if known[n] is float else v for n, v in values.items()}
 
 
 _OURS = {"zoom": True, "relative": True, "geometry": True, "optimizer": "muon"}
@@ -131,12 +131,12 @@ PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
         recurrent=EncoderConfig(4, 128, 8, 256),
         steps=500_000,
-        slices=Slices(batch=1024, shortest=3, curriculum=0),
+        slices=Slices(batch=1024, shortest=3, curriculum=0.0),
     ),
     "cpu": TrainConfig(
         base=EncoderConfig(6, 128, 8, 256),
         recurrent=EncoderConfig(2, 128, 8, 256),
-        minutes=60,
+        minutes=60.0,
         learning_rate=1e-3,
         **_OURS,  # type: ignore[arg-type]
     ),
@@ -534,7 +534,7 @@ class _Loop:
         run.policy.train()
         run.average.swap(run.policy)
 
-    def _line(self, record: dict[str, float]) -> str:
+    def _line(self, record: dict[str, Any]) -> str:
         progress = self._progress()
         left = record["seconds"] * (1 - progress) / max(progress, 1e-9) / 60
         words = [

@@ -172,7 +172,7 @@ class Problem(ABC):
         decisions: Int[ndarray, "batch step"],
         nodes: int,
         rng: np.random.Generator,
-    ) -> tuple[State, Int[Tensor, "batch action"]]:
+    ) -> tuple[State, Int[Tensor, "batch label"]]:
         """Cuts a random part of `nodes` nodes out of each expert solution.
 
         Returns:

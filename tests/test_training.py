@@ -1,0 +1,436 @@
+"""Algorithm 3: losses, the loop, and resuming it exactly."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from renco.checkpoints import load
+from renco.data import Trajectories
+from renco.files import write_atomic
+from renco.generate import generate
+from renco.model import EncoderConfig, Policy, PolicyConfig
+from renco.problems import PROBLEMS
+from renco.sampling import Sampler, Slices, turned
+from renco.snapshot import read_snapshot
+from renco.training import (
+    SNAPSHOT,
+    TrainConfig,
+    TrainingError,
+    _build,
+    _start,
+    base_loss,
+    preset,
+    recurrent_loss,
+    settings,
+    train,
+)
+
+TINY = replace(
+    preset("smoke", "recurrent"),
+    base=EncoderConfig(1, 16, 2, 16),
+    recurrent=EncoderConfig(1, 16, 2, 16),
+    steps=6,
+    held_out=4,
+    gap_instances=4,
+    slices=Slices(tokens=64, longest=8),
+    k=3,
+)
+
+
+def trajectories(problem: str, folder: Path, count: int = 24, n: int = 12) -> Path:
+    """Labels a small set with the installed expert."""
+    pytest.importorskip({"tsp": "fast_tsp", "cvrp": "hygese", "op": "pyvrp"}[problem])
+    generate(
+        problem,
+        folder,
+        n=n,
+        count=count,
+        seed=3,
+        expert="auto",
+        seconds=0.02,
+        workers=1,
+    )
+    return folder
+
+
+@pytest.fixture(scope="session", params=sorted(PROBLEMS))
+def data(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A small labelled set of each problem."""
+    return trajectories(request.param, tmp_path_factory.mktemp("data") / request.param)
+
+
+@pytest.fixture(scope="session")
+def tours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small labelled set of TSP instances."""
+    return trajectories("tsp", tmp_path_factory.mktemp("data") / "tours")
+
+
+def tiny(data: Trajectories) -> Policy:
+    """An untrained policy for a set, with blocks that do something."""
+    torch.manual_seed(0)
+    config = PolicyConfig.for_state(
+        data.instances([0]).start(),
+        problem=data.manifest.problem,
+        base=TINY.base,
+        recurrent=TINY.recurrent,
+    )
+    policy = Policy(config)
+    for name, p in policy.named_parameters():
+        if "alpha" in name:
+            p.data.fill_(0.3)
+    return policy
+
+
+def parameters(folder: Path) -> dict[str, torch.Tensor]:
+    """Returns the weights that a run kept."""
+    return load(folder).state_dict()
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    """Whether two sets of weights are equal to the last bit."""
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_every_expert_action_is_feasible(data: Path) -> None:
+    """Slices of expert solutions never ask for a masked action."""
+    trajectories = Trajectories(data)
+    sampler = Sampler(trajectories, np.arange(len(trajectories)), Slices(tokens=64), 0)
+    for step in range(40):
+        state, actions = sampler.batch(step, step / 40, torch.device("cpu"))
+        for t in range(actions.shape[1]):
+            mask = state.feasible().expand(len(actions), -1)
+            assert mask.gather(1, actions[:, t : t + 1]).all()
+            state = state.step(actions[:, t])
+
+
+def test_slices_follow_the_expert_to_its_cost(data: Path) -> None:
+    """Replaying a whole slice ends at the expert's own cost."""
+    trajectories = Trajectories(data)
+    length = int(np.bincount(trajectories.lengths).argmax())
+    rows = np.flatnonzero(trajectories.lengths == length)
+    problem, decisions = trajectories.batch(rows)
+    nodes = trajectories.n + (1 if problem.name == "tsp" else 2)
+    state, actions = problem.slices(decisions, nodes, np.random.default_rng(0))
+    for t in range(actions.shape[1]):
+        state = state.step(actions[:, t])
+    assert np.allclose(state.cost.numpy(), trajectories.costs[rows], rtol=1e-5)
+
+
+def test_turning_keeps_costs(data: Path) -> None:
+    """Mirrored and turned instances have the same solutions and costs."""
+    problem, decisions = Trajectories(data).batch(np.arange(8))
+    routes = problem.routes(torch.from_numpy(decisions))
+    for rotate in (False, True):
+        view = turned(problem, np.random.default_rng(1), rotate)
+        assert not np.allclose(view.coords, problem.coords)
+        assert np.allclose(view.length(routes), problem.length(routes))
+
+
+def test_batches_depend_on_seed_and_step_only(tours: Path) -> None:
+    """A batch can be drawn again, alone."""
+    data = Trajectories(tours)
+    first = Sampler(data, np.arange(20), Slices(tokens=64), 5)
+    again = Sampler(data, np.arange(20), Slices(tokens=64), 5)
+    first.batch(0, 0.0, torch.device("cpu"))
+    a, b = (s.batch(7, 0.5, torch.device("cpu"))[0] for s in (first, again))
+    assert torch.equal(a.node, b.node) and torch.equal(a.xy, b.xy)
+    assert not torch.equal(a.xy, first.batch(8, 0.5, torch.device("cpu"))[0].xy)
+
+
+def test_the_curriculum_grows_slices(tours: Path) -> None:
+    """Early slices are short, late ones reach the whole instance."""
+    sampler = Sampler(Trajectories(tours), np.arange(20), Slices(longest=6), 0)
+    cpu = torch.device("cpu")
+    early = {sampler.batch(i, 0.0, cpu)[0].node.shape[1] for i in range(30)}
+    late = {sampler.batch(i, 1.0, cpu)[0].node.shape[1] for i in range(60)}
+    assert max(early) == 6 and max(late) == 13 and min(early) == 5
+
+
+def test_the_recurrent_loss_leaves_the_base_alone(data: Path) -> None:
+    """Stage two gives no gradient to E and D (Algorithm 3, second loop)."""
+    trajectories = Trajectories(data)
+    policy = tiny(trajectories)
+    policy.base.requires_grad_(False)
+    policy.decoder.requires_grad_(False)
+    sampler = Sampler(trajectories, np.arange(20), Slices(tokens=64), 0)
+    recurrent_loss(policy, *sampler.batch(0, 1.0, torch.device("cpu")), 3).backward()
+    assert all(p.grad is None for p in policy.base.parameters())
+    assert all(p.grad is None for p in policy.decoder.parameters())
+    assert any(p.grad.abs().sum() > 0 for p in policy.recurrent.parameters())
+
+
+def test_the_recurrent_loss_is_the_mean_over_k_steps(data: Path) -> None:
+    """The loss equals a loop written out by hand, for k below and above the rest."""
+    trajectories = Trajectories(data)
+    policy = tiny(trajectories)
+    sampler = Sampler(trajectories, np.arange(20), Slices(tokens=64), 0)
+    state, actions = sampler.batch(1, 1.0, torch.device("cpu"))
+    for k in (1, 2, 50):
+        s, h, terms = state, policy.encode(state), []
+        for i in range(1, min(k, actions.shape[1] - 1) + 1):
+            s = s.step(actions[:, i - 1])
+            h = policy.update(h, s)
+            logp = policy.score(h, s)
+            terms.append(
+                -torch.stack(
+                    [r[a] for r, a in zip(logp, actions[:, i], strict=True)]
+                ).mean()
+            )
+        expected = sum(terms) / len(terms)
+        assert torch.allclose(recurrent_loss(policy, state, actions, k), expected)
+
+
+def test_training_learns(tours: Path, tmp_path: Path) -> None:
+    """Some hundred steps on one batch-sized set lower the loss by much."""
+    config = replace(TINY, steps=150, recurrent=None, learning_rate=5e-3)
+    train("base", config, data=tours, out=tmp_path / "run", report=lambda _: None)
+    data = Trajectories(tours)
+    batch = Sampler(data, np.arange(20), Slices(batch=20, longest=12), 9).batch(
+        3, 1.0, torch.device("cpu")
+    )
+    before = base_loss(tiny(data), *batch).item()
+    after = base_loss(load(tmp_path / "run"), *batch).item()
+    assert after < 0.7 * before
+
+
+def test_both_stages_run_for_every_problem(data: Path, tmp_path: Path) -> None:
+    """A base, then a recurrent encoder on it; the base stays bit for bit the same."""
+    base, out = tmp_path / "base", tmp_path / "recurrent"
+    quiet = {"data": data, "report": lambda _: None}
+    train("base", replace(TINY, recurrent=None), out=base, **quiet)
+    train("recurrent", TINY, out=out, base=base, **quiet)
+    before, after = parameters(base), parameters(out)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert any(name.startswith("recurrent.") for name in after)
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert log[-1]["step"] == TINY.steps and "val_gap_recurrent" in log[-1]
+
+
+def test_joint_training_moves_all_parts(tours: Path, tmp_path: Path) -> None:
+    """Joint training changes E, U and D in one stage."""
+    config = replace(TINY, joint=True)
+    train("base", config, data=tours, out=tmp_path / "a", report=lambda _: None)
+    more = replace(config, steps=12)
+    train("base", more, data=tours, out=tmp_path / "b", report=lambda _: None)
+    a, b = parameters(tmp_path / "a"), parameters(tmp_path / "b")
+    for part in ("base.", "recurrent.", "decoder."):
+        assert any(not torch.equal(a[n], b[n]) for n in a if n.startswith(part))
+
+
+class Stop(Exception):
+    """Ends a run in the middle."""
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    tours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    """Parameters, averages, optimizer and batches go on bit for bit."""
+    config = replace(TINY, recurrent=None, steps=8, save_every=0.0, optimizer=optimizer)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train("base", config, data=tours, out=whole, report=lambda _: None)
+    draw = Sampler.batch
+
+    def interrupted(self: Sampler, step: int, *rest: object) -> object:
+        if step == 5:
+            raise Stop
+        return draw(self, step, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(Sampler, "batch", interrupted)
+        train("base", config, data=tours, out=parts, report=lambda _: None)
+    train("base", config, data=tours, out=parts, resume=True, report=lambda _: None)
+    assert same(parameters(whole), parameters(parts))
+
+
+def test_resume_refuses_other_settings(tours: Path, tmp_path: Path) -> None:
+    """A snapshot of another run is named, not loaded."""
+    config = replace(TINY, recurrent=None)
+    train("base", config, data=tours, out=tmp_path, report=lambda _: None)
+    other = replace(config, learning_rate=1e-4)
+    with pytest.raises(ValueError, match=r"learning_rate = 0.003, asked for 0.0001"):
+        train("base", other, data=tours, out=tmp_path, resume=True)
+
+
+def test_a_run_is_not_overwritten(tours: Path, tmp_path: Path) -> None:
+    """Starting anew in a folder with a run is an error."""
+    config = replace(TINY, recurrent=None)
+    train("base", config, data=tours, out=tmp_path, report=lambda _: None)
+    with pytest.raises(ValueError, match="holds a training run"):
+        train("base", config, data=tours, out=tmp_path)
+
+
+def test_nothing_to_resume_is_an_error(tours: Path, tmp_path: Path) -> None:
+    """Resuming an empty folder says so."""
+    with pytest.raises(ValueError, match="nothing to resume"):
+        train(
+            "base", replace(TINY, recurrent=None), data=tours, out=tmp_path, resume=True
+        )
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, 2000, -1])
+def test_damaged_snapshots_are_refused(tours: Path, tmp_path: Path, cut: int) -> None:
+    """A truncated snapshot raises and is named."""
+    config = replace(TINY, recurrent=None)
+    train("base", config, data=tours, out=tmp_path, report=lambda _: None)
+    file = tmp_path / SNAPSHOT
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(ValueError, match=SNAPSHOT):
+        train("base", config, data=tours, out=tmp_path, resume=True)
+
+
+def test_nan_stops_the_training(
+    tours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss that is not a number stops with its step, and the snapshot survives."""
+    monkeypatch.setattr(
+        "renco.training.base_loss",
+        lambda policy, *rest: policy.decoder.weight.sum() * float("nan"),
+    )
+    with pytest.raises(TrainingError, match="loss is nan at step 0"):
+        train("base", replace(TINY, recurrent=None), data=tours, out=tmp_path)
+
+
+def test_a_full_disk_keeps_the_old_snapshot(
+    tours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the disk is full the run raises and the previous snapshot still loads."""
+    config = replace(TINY, recurrent=None, save_every=0.0)
+    train("base", config, data=tours, out=tmp_path, report=lambda _: None)
+    before = (tmp_path / SNAPSHOT).read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("renco.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomic(tmp_path / SNAPSHOT, lambda file: file.write(b"new"))
+    assert (tmp_path / SNAPSHOT).read_bytes() == before
+    assert not list(tmp_path.glob(f".{SNAPSHOT}*"))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"nonsense": 1}, "unknown setting nonsense"),
+        ({"base": {"depth": 3}}, r"unknown setting base\.depth"),
+        ({"base": {"d": 30, "heads": 4}}, "30 is not a multiple of 4"),
+        ({"k": 0}, "k must be at least 1, got 0"),
+        ({"steps": -1}, "steps -1"),
+        ({"warmup": 2.0}, "warmup 2.0"),
+        ({"learning_rate": 0.0}, "learning_rate 0.0"),
+        ({"slices": {"order": "best"}}, "'best'"),
+        ({"slices": {"shortest": 2}}, "shortest"),
+        ({"slices": {"curriculum": 3}}, "curriculum must be in 0..1, got 3"),
+        ({"joint": True}, "joint training needs a recurrent encoder"),
+    ],
+)
+def test_bad_settings_are_named(values: dict[str, object], message: str) -> None:
+    """Every bad setting raises with its name and value."""
+    with pytest.raises(ValueError, match=message):
+        TrainConfig.from_dict(values)
+
+
+def test_configs_come_from_toml(tmp_path: Path) -> None:
+    """A TOML file gives the same settings as the constructor."""
+    file = tmp_path / "c.toml"
+    file.write_text(
+        'steps = 5\noptimizer = "muon"\n[base]\nlayers = 2\n[slices]\nbatch = 3\n'
+    )
+    config = TrainConfig.from_toml(file)
+    expected = TrainConfig(
+        steps=5, optimizer="muon", base=EncoderConfig(layers=2), slices=Slices(batch=3)
+    )
+    assert config == expected
+
+
+def test_presets_have_the_papers_sizes() -> None:
+    """The preset `paper` is exactly the paper's model."""
+    paper = preset("paper", "recurrent")
+    assert paper.base == EncoderConfig(9, 192, 12, 512)
+    assert paper.recurrent == EncoderConfig(4, 128, 8, 256) and paper.k == 10
+    assert not (paper.zoom or paper.relative or paper.geometry)
+    with pytest.raises(ValueError, match="unknown preset 'x'"):
+        preset("x")
+
+
+SCRIPT = """
+import sys
+from dataclasses import replace
+from renco.training import train
+from tests.test_training import TINY
+data, out, steps, resume = sys.argv[1:]
+config = replace(TINY, recurrent=None, steps=int(steps), save_every=0.0)
+train("base", config, data=data, out=out, resume=resume == "1")
+"""
+
+
+def launch(*args: object, torchrun: int = 0) -> "subprocess.Popen[bytes]":
+    """Starts a training process in the background."""
+    command = [sys.executable, "-c", SCRIPT, *map(str, args)]
+    if torchrun:
+        script = Path(str(args[1])).parent / "script.py"
+        script.write_text(SCRIPT)
+        command = [sys.executable, "-m", "torch.distributed.run"]
+        command += [f"--nproc-per-node={torchrun}", "--master-port=29517"]
+        command += [str(script), *map(str, args)]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+    return subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one(tours: Path, tmp_path: Path) -> None:
+    """Under torchrun with two processes the losses are those of one process."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert launch(tours, one, 6, 0).wait(120) == 0
+    assert launch(tours, two, 6, 0, torchrun=2).wait(120) == 0
+    logs = [json.loads((run / "log.jsonl").read_text()) for run in (one, two)]
+    assert logs[0]["loss"] == pytest.approx(logs[1]["loss"], rel=1e-4)
+    assert logs[0]["val_ce"] == pytest.approx(logs[1]["val_ce"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_snapshots_survive_kill_9(tours: Path, tmp_path: Path) -> None:
+    """Killed at random moments again and again, the last snapshot always loads."""
+    rng = np.random.default_rng(0)
+    for attempt in range(10):
+        resume = int((tmp_path / "run" / SNAPSHOT).exists())
+        process = launch(tours, tmp_path / "run", 10**6, resume)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "run" / SNAPSHOT).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for _ in range(5):
+            time.sleep(rng.uniform(0.05, 0.4) + 1.5 * (attempt > 0 and _ == 0))
+            process.send_signal(signal.SIGSTOP)
+            # A stopped process is as dead to its files as a killed one.
+            check_snapshot(tours, tmp_path / "run")
+            process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+        check_snapshot(tours, tmp_path / "run")
+
+
+def check_snapshot(data: Path, folder: Path) -> None:
+    """Loads the snapshot of a run into a fresh one."""
+    config = replace(TINY, recurrent=None, steps=10**6, save_every=0.0)
+    trajectories = Trajectories(data)
+    run = _start(tiny_base(trajectories, config), config)
+    read_snapshot(folder / SNAPSHOT, run, settings("base", config, trajectories))
+    assert run.step > 0
+
+
+def tiny_base(data: Trajectories, config: TrainConfig) -> Policy:
+    """The policy that a base run of the config trains."""
+    return _build("base", config, data, None)
