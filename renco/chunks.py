@@ -219,9 +219,11 @@ def claim(folder: Path, plan: Manifest) -> Manifest:
     """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MANIFEST).exists():
-        others = [path.name for path in folder.iterdir() if path.name != PARTS]
+        # Another run may be about to write the same manifest.
+        names = [path.name for path in folder.iterdir() if path.suffix != ".tmp"]
+        others = set(names) - {PARTS, MANIFEST}
         if others:
-            raise ValueError(f"{folder} is not empty: it holds {others[0]}")
+            raise ValueError(f"{folder} is not empty: it holds {min(others)}")
         (folder / PARTS).mkdir(exist_ok=True)
         write_atomically(folder / MANIFEST, plan.to_json().encode())
     there = read_manifest(folder)

@@ -94,6 +94,11 @@ def label_task(
         if _worker is not None:
             _worker.close()
         else:
-            atexit.register(lambda: _worker and _worker.close())
+            atexit.register(_stop)
         _worker = Worker(wanted, patience)
     return [asdict(_worker.label(index)) for index in indices]
+
+
+def _stop() -> None:
+    if _worker is not None:
+        _worker.close()

@@ -5,21 +5,25 @@ line, and answers with one line each. Experts write what they like to standard o
 the answers go through a private copy of it.
 """
 
+import contextlib
 import importlib
 import json
 import os
 import signal
-from typing import IO, Any
+from io import TextIOBase
+from typing import Any
 
 import numpy as np
 
-from renco.experts import Expert, find
+from renco.experts import find
 from renco.manifest import Manifest
 from renco.problems import Problem
 
 
-def find_expert(name: str, problem: str) -> Expert | None:
-    """Returns an expert by its name, or by `module:attribute` for one's own.
+def find_expert(name: str, problem: str) -> Any:
+    """Returns an `Expert` by its name, or by `module:attribute` for one's own.
+
+    The name `none` gives None.
 
     Raises:
         ValueError: There is no such expert, or it cannot solve the problem.
@@ -29,7 +33,7 @@ def find_expert(name: str, problem: str) -> Expert | None:
         return find(name, problem)
     module, _, attribute = name.partition(":")
     try:
-        expert: Expert = getattr(importlib.import_module(module), attribute)
+        expert = getattr(importlib.import_module(module), attribute)
     except AttributeError:
         raise ValueError(f"module {module} has no expert {attribute!r}") from None
     if problem not in expert.problems:
@@ -43,7 +47,7 @@ def expert_seed(seed: int, index: int, attempt: int) -> int:
     return int(np.random.SeedSequence([seed, index, attempt]).generate_state(1)[0] >> 1)
 
 
-def _serve(requests: IO[str], answers: IO[str]) -> None:
+def _serve(requests: TextIOBase, answers: TextIOBase) -> None:
     """Answers one request a line until there are no more."""
 
     def reply(message: dict[str, Any]) -> None:
@@ -75,7 +79,7 @@ def _serve(requests: IO[str], answers: IO[str]) -> None:
             reply({"error": f"{type(error).__name__}: {error}"})
         else:
             reply({"decisions": decisions, "cost": cost})
-        _alarm(0)
+        _alarm(0.0)
 
 
 def load_instance(manifest: Manifest, index: int) -> Problem:
@@ -98,7 +102,8 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    _serve(requests, answers)
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for an answer any more
+        _serve(requests, answers)
 
 
 if __name__ == "__main__":
