@@ -1,0 +1,207 @@
+"""What all problems share when sub-problems are cut out and pasted back."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Float64, Int
+from numpy import ndarray
+from torch import Tensor
+
+from renco import metrics
+from renco.problems import Problem, Routes
+from renco.state import State
+
+GAIN = 1e-10
+"""Relative gain below which a shorter segment is rounding, not an improvement."""
+
+RouteChoice = Literal["random", "near"]
+
+
+@dataclass(frozen=True)
+class CutSettings:
+    """How sub-problems are cut.
+
+    Attributes:
+        n_sub: Nodes of a sub-problem.
+        order: CVRP: which routes are cut together, any of them or neighbours.
+        inner: OP: whether a segment may end at any visited node, not only at the
+            depot.
+    """
+
+    n_sub: int
+    order: RouteChoice = "near"
+    inner: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Cut:
+    """Sub-problems of equal size, cut out of the current solutions.
+
+    Sub-problems of one instance that share a layer are disjoint and may all be
+    pasted. Different layers of an instance are alternatives.
+
+    Attributes:
+        state: One path problem per segment; node ids count within the segment.
+        instance: Which instance each segment belongs to.
+        layer: Which layer of its instance.
+        node: Ids in the instance of the points of each segment.
+    """
+
+    state: State
+    instance: Int[ndarray, " segment"]
+    layer: Int[ndarray, " segment"]
+    node: Int[ndarray, "segment point"]
+
+    def __len__(self) -> int:
+        """Returns the number of segments."""
+        return len(self.instance)
+
+
+def copied(solution: Routes) -> Routes:
+    """Returns a solution of plain ids, without empty routes but at least one."""
+    routes = [[int(node) for node in route] for route in solution]
+    return [route for route in routes if route] or routes[:1]
+
+
+SomeCut = TypeVar("SomeCut", bound=Cut)
+
+
+class Segments(ABC, Generic[SomeCut]):
+    """The current solutions of a batch, and how to cut and paste them.
+
+    Whether a segment got better is decided in float64 and in the instance's own
+    metric: what is shorter in the frame of the networks can be longer after rounding.
+
+    Attributes:
+        problem: The instances.
+        cost: f(x) of the current solutions.
+    """
+
+    def __init__(
+        self, problem: Problem, routes: list[Routes], device: torch.device
+    ) -> None:
+        """Takes one feasible solution per instance.
+
+        Raises:
+            Infeasible: A solution breaks a rule.
+        """
+        self.problem = problem
+        self.cost = problem.cost(routes)
+        self.device = device
+        self._single = [problem[i : i + 1] for i in range(len(problem))]
+        self._points = metrics.plane(problem.metric, problem.coords)
+        self._solutions = [copied(solution) for solution in routes]
+
+    @property
+    def routes(self) -> list[Routes]:
+        """The current solutions."""
+        return [copied(solution) for solution in self._solutions]
+
+    @abstractmethod
+    def sample_subproblem(
+        self, count: int, settings: CutSettings, rng: np.random.Generator
+    ) -> SomeCut | None:
+        """Cuts random sub-problems out of the current solutions (Algorithm 4).
+
+        Args:
+            count: Sub-problems per instance, disjoint as far as it goes and
+                alternatives beyond.
+            settings: How to cut.
+            rng: Source of randomness.
+
+        Returns:
+            The sub-problems; None for instances too small to have any.
+        """
+
+    @abstractmethod
+    def _gains(
+        self, cut: SomeCut, decisions: Int[ndarray, "segment step"]
+    ) -> Float64[ndarray, " segment"]:
+        """Returns how much better each new segment is, zero where it is not."""
+
+    @abstractmethod
+    def _pasted(
+        self, cut: SomeCut, decisions: Int[ndarray, "segment step"], rows: list[int]
+    ) -> Routes:
+        """Returns a solution with the given segments, of one layer, replaced."""
+
+    def update_solution(
+        self, cut: SomeCut, decisions: Int[ndarray, "segment step"]
+    ) -> Bool[ndarray, " segment"]:
+        """Pastes the segments that got better (Algorithm 4).
+
+        Of several layers the one with the largest gain in total is taken.
+
+        Returns:
+            Which segments were pasted.
+        """
+        gain = self._gains(cut, decisions)
+        total = np.zeros((len(self.problem), int(cut.layer.max()) + 1))
+        np.add.at(total, (cut.instance, cut.layer), gain)
+        best = total.argmax(axis=1)
+        accepted = (gain > 0) & (cut.layer == best[cut.instance])
+        for index in np.unique(cut.instance[accepted]).tolist():
+            rows = np.flatnonzero(accepted & (cut.instance == index)).tolist()
+            self._commit(index, self._pasted(cut, decisions, rows))
+        return accepted
+
+    def offer(self, index: int, routes: Routes) -> None:
+        """Takes a whole solution of an instance if it is better than the current."""
+        cost = self._single[index].cost([routes])[0]
+        if cost < self.cost[index]:
+            self._commit(index, routes)
+
+    def _commit(self, index: int, routes: Routes) -> None:
+        """Checks a solution and makes it the current one."""
+        cost = self._single[index].cost([routes])[0]
+        self._solutions[index] = copied(routes)
+        self.cost[index] = cost
+
+    def _legs(
+        self,
+        instance: Int[ndarray, " segment"],
+        a: Int[ndarray, "segment leg"],
+        b: Int[ndarray, "segment leg"],
+    ) -> Float64[ndarray, "segment leg"]:
+        """Returns distances in the metric of each segment's instance."""
+        legs = np.empty(a.shape)
+        for index in np.unique(instance).tolist():
+            rows = instance == index
+            legs[rows] = self.problem.legs(index, a[rows], b[rows])
+        return legs
+
+    def _framed(
+        self,
+        instance: Int[ndarray, " segment"],
+        node: Int[ndarray, "segment point"],
+        rng: np.random.Generator,
+    ) -> tuple[Float32[ndarray, "segment point 2"], Float64[ndarray, " segment"]]:
+        """Maps each segment to its own unit square, turned and mirrored at random.
+
+        A network is not indifferent to a turn, so a segment that comes again may
+        be solved better.
+
+        Returns:
+            Coordinates, and the length of each square's side in the units of the
+            instance.
+        """
+        points = self._points[instance[:, None], node]
+        angle = rng.uniform(0.0, 2 * np.pi, len(points))
+        mirror = rng.choice([-1.0, 1.0], len(points))
+        cos, sin = np.cos(angle), np.sin(angle)
+        turn = np.array([[cos, -sin], [mirror * sin, mirror * cos]])
+        points = np.einsum("ijs,spj->spi", turn, points - points[:, :1])
+        points -= points.min(axis=1, keepdims=True)
+        side = points.max(axis=(1, 2))
+        side = np.where(side > 0, side, 1.0)
+        return (points / side[:, None, None]).astype(np.float32), side
+
+    def _tensor(self, array: ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def _order(self, segments: int, points: int) -> Int[Tensor, "segment point"]:
+        """Returns the ids of the points of each segment, in order."""
+        return torch.arange(points, device=self.device).expand(segments, points)
