@@ -1,0 +1,303 @@
+"""Large neighborhood search (Algorithm 4), as long as a stop rule allows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int
+from numpy import ndarray
+
+from renco.construct import beam_search
+from renco.model import Policy
+from renco.pace import OutOfTime, Pace, least_seconds, step_seconds, tokens_at_once
+from renco.problems import Problem, Routes
+from renco.quick import quick_start
+from renco.segments import CutSettings, Segments, segments_of
+from renco.segments.base import RouteChoice
+from renco.state import State
+from renco.stop import Stop
+
+
+@dataclass(frozen=True)
+class LNSSettings:
+    """The parameters of Algorithm 4, by their names in the paper, and ours.
+
+    Attributes:
+        k_init: The base encoder runs every k_init-th step of the initial solution.
+        k_sub: The same for sub-problems.
+        b_init: Beam width for the initial solution.
+        b_sub: Beam width for sub-problems.
+        n_sub: Nodes of a sub-problem: with both ends for the TSP, open customers
+            for the CVRP and open nodes for the OP.
+        segments: Sub-problems per instance and iteration; None for as many as keep
+            the machine busy. The paper has all that fit for the TSP, one for the
+            CVRP.
+        order: CVRP: which routes are cut together, "random" as in the paper or
+            "near" each other.
+        inner: OP: whether a segment may end at any visited node, not only at the
+            depot.
+    """
+
+    k_init: int = 1000
+    k_sub: int = 1000
+    b_init: int = 16
+    b_sub: int = 16
+    n_sub: int = 100
+    segments: int | None = None
+    order: RouteChoice = "near"
+    inner: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if a setting makes no sense."""
+        for name in ("k_init", "k_sub", "b_init", "b_sub"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} must be at least 1, got {getattr(self, name)}"
+                )
+        if self.n_sub < 4:  # a path between fixed ends needs two nodes to swap
+            raise ValueError(f"n_sub must be at least 4, got {self.n_sub}")
+        if self.segments is not None and self.segments < 1:
+            raise ValueError(f"segments must be at least 1, got {self.segments}")
+        if self.order not in ("random", "near"):
+            raise ValueError(f"order must be random or near, got {self.order!r}")
+
+    @classmethod
+    def default(cls, problem: str, n: int, *, recurrent: bool) -> Self:
+        """Returns the settings for a problem of n nodes.
+
+        Args:
+            problem: Name of the problem.
+            n: Size of the instances.
+            recurrent: Whether the policy has a recurrent encoder. Then the base
+                encoder runs at first steps only, as in figure 3.
+        """
+        k = 1000 if recurrent else 1
+        return cls(k_init=k, k_sub=k, **DEFAULTS[problem])
+
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "tsp": {"b_sub": 16, "n_sub": 100},
+    "cvrp": {"b_sub": 16, "n_sub": 100},
+    "op": {"b_sub": 16, "n_sub": 100},
+}
+"""What differs between problems."""
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """How a search is doing.
+
+    Attributes:
+        seconds: Time since its start.
+        iterations: Iterations done.
+        cost: Best cost of each instance.
+        tried: Sub-problems solved so far.
+        improved: How many of them made a solution better.
+    """
+
+    seconds: float
+    iterations: int
+    cost: Float64[ndarray, " batch"]
+    tried: int
+    improved: int
+
+    @property
+    def improvement_rate(self) -> float:
+        """The part of the sub-problems that made a solution better."""
+        return self.improved / max(1, self.tried)
+
+
+Callback = Callable[[Progress], object]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """The best solutions found.
+
+    Attributes:
+        routes: One solution per instance, checked by `Problem.cost`.
+        cost: Their costs.
+        history: For each instance, when (in seconds since the start) which cost
+            was reached.
+        iterations: Iterations done.
+        seconds: Time taken.
+        interrupted: Whether Ctrl-C ended the search.
+    """
+
+    routes: list[Routes]
+    cost: Float64[ndarray, " batch"]
+    history: list[list[tuple[float, float]]]
+    iterations: int
+    seconds: float
+    interrupted: bool = False
+
+
+def large_neighborhood_search(
+    policy: Policy,
+    problem: Problem,
+    settings: LNSSettings | None,
+    stop: Stop,
+    *,
+    seed: int = 0,
+    start: Sequence[Routes] | None = None,
+    callback: Callback | None = None,
+) -> SearchResult:
+    """Improves solutions piece by piece, all instances of a batch at once.
+
+    Algorithm 4. Never returns a solution worse than `start`. With a limit of
+    iterations the result depends on the seed only; under a time limit, beam widths
+    adapt to what still fits, and the limit includes the initial solution. Ctrl-C
+    (KeyboardInterrupt) ends the search like a stop rule.
+
+    Args:
+        policy: Solves the sub-problems; the search runs on its device.
+        problem: The instances.
+        settings: None for the defaults of the problem.
+        stop: Asked before each iteration, with the mean cost of the instances.
+        seed: Seed of all random choices.
+        start: Solutions to improve; None constructs them by beam search.
+        callback: Called with the progress after every iteration.
+
+    Raises:
+        Infeasible: A solution of `start` breaks a rule.
+        ValueError: Settings do not fit the policy.
+    """
+    recurrent = policy.recurrent is not None
+    if settings is None:
+        settings = LNSSettings.default(problem.name, problem.n, recurrent=recurrent)
+    if not recurrent and (settings.k_init, settings.k_sub) != (1, 1):
+        raise ValueError(
+            "a policy without recurrent encoder needs k_init = k_sub = 1, "
+            f"got {settings.k_init} and {settings.k_sub}"
+        )
+    search = _Search(policy, problem, settings, stop, seed)
+    return search.run(start, callback)
+
+
+class _Search:
+    """One run of the search."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        problem: Problem,
+        settings: LNSSettings,
+        stop: Stop,
+        seed: int,
+    ) -> None:
+        self.policy, self.problem, self.settings = policy, problem, settings
+        self.stop, self.pace = stop, Pace(stop)
+        self.rng = np.random.default_rng(seed)
+        parameter = next(policy.parameters(), torch.empty(0))
+        self.device = parameter.device
+        self.tokens = tokens_at_once(self.device)
+        self.iterations = self.tried = self.improved = 0
+        self.history: list[list[tuple[float, float]]] = [
+            [] for _ in range(len(problem))
+        ]
+
+    def run(
+        self, start: Sequence[Routes] | None, callback: Callback | None
+    ) -> SearchResult:
+        """Searches until the rule, the clock or the user says stop."""
+        first = start
+        if first is None:
+            first = quick_start(self.problem, self.rng, hurry=self.pace.late)
+        segments = segments_of(self.problem, list(first), self.device)
+        interrupted = False
+        try:
+            self._record(segments, callback)
+            if start is None:
+                self._construct(segments)
+                self._record(segments, callback)
+            while not self.stop(float(segments.cost.mean())):
+                if not self._iterate(segments):
+                    break
+                self._record(segments, callback)
+        except OutOfTime:
+            pass
+        except KeyboardInterrupt:
+            interrupted = True
+        routes = segments.routes
+        return SearchResult(
+            routes=routes,
+            cost=self.problem.cost(routes),
+            history=self.history,
+            iterations=self.iterations,
+            seconds=self.pace.elapsed(),
+            interrupted=interrupted,
+        )
+
+    def _record(self, segments: Segments[Any], callback: Callback | None) -> None:
+        """Notes improvements and reports the progress."""
+        now, cost = self.pace.elapsed(), segments.cost.copy()
+        for history, value in zip(self.history, cost.tolist(), strict=True):
+            if not history or value < history[-1][1]:
+                history.append((now, value))
+        if callback is not None:
+            callback(Progress(now, self.iterations, cost, self.tried, self.improved))
+
+    def _construct(self, segments: Segments[Any]) -> None:
+        """Offers solutions by beam search, the first line of Algorithm 4."""
+        problem, k = self.problem, self.settings.k_init
+        width = self._initial_width()
+        if width == 0:
+            return
+        rows = max(1, self.tokens // (width * (problem.n + 1)))
+        for low in range(0, len(problem), rows):
+            part = problem[low : low + rows]
+            decisions = self._solve(part.start(self.device), k, width)
+            for i, routes in enumerate(part.routes(torch.from_numpy(decisions))):
+                segments.offer(low + i, routes)
+
+    def _initial_width(self) -> int:
+        """Returns the largest beam width that fits, zero if not even greedy does."""
+        pace, problem, k = self.pace, self.problem, self.settings.k_init
+        if not pace.limited:
+            return self.settings.b_init
+        if self.device.type == "cpu":
+            least = least_seconds(self.policy, problem.n, k) * len(problem)
+            if pace.times(least) == 0:
+                return 0
+        step = step_seconds(self.policy, problem[:1].start(self.device), k)
+        # Steps get shorter: half of the first one on average.
+        seconds = step * problem.n / 2 * len(problem)
+        return min(self.settings.b_init, pace.times(seconds))
+
+    def _iterate(self, segments: Segments[Any]) -> bool:
+        """Runs one iteration; false if the instances have no sub-problems."""
+        settings, batch = self.settings, len(self.problem)
+        count, width = settings.segments, settings.b_sub
+        if count is None:
+            count = max(1, self.tokens // (width * settings.n_sub * batch))
+        count, width = self.pace.plan(count, width, batch)
+        how = CutSettings(settings.n_sub, settings.order, settings.inner)
+        cut = segments.sample_subproblem(count, how, self.rng)
+        if cut is None:
+            return False
+        decisions = self._solve(cut.state, settings.k_sub, width)
+        accepted = segments.update_solution(cut, decisions)
+        self.pace.solved(len(cut) * width)
+        self.iterations += 1
+        self.tried += len(cut)
+        self.improved += int(accepted.sum())
+        return True
+
+    def _solve(self, state: State, k: int, width: int) -> Int[ndarray, "row step"]:
+        """Returns decisions by beam search, in batches that fit the machine."""
+        total, nodes = state.node.shape
+        rows = max(1, self.tokens // (width * nodes))
+        found = []
+        self.pace.begin()
+        for index in torch.arange(total, device=self.device).split(rows):
+            part = state.rows(index)
+            solved = beam_search(
+                self.policy, part, k=k, width=width, on_step=self.pace.on_step
+            )
+            # Batches of the OP may be done early: the rest is staying at home.
+            home = part.node[:, -1:].expand(-1, nodes - 2)
+            steps = solved.decisions.shape[1]
+            found.append(torch.cat([solved.decisions, home[:, steps:]], dim=1))
+        return torch.cat(found).cpu().numpy()

@@ -1,0 +1,125 @@
+"""What still fits into the time that a stop rule leaves."""
+
+from math import inf, isinf
+from time import perf_counter
+
+import torch
+
+from renco import stop as stops
+from renco.model import Policy
+from renco.state import State
+from renco.stop import Stop
+
+GRACE = 0.1
+"""Seconds by which a step may overrun the limit rather than be dropped."""
+SHARE = 0.5
+"""Part of the time that the initial solution may be expected to take."""
+TOKENS_PER_CORE = 1024
+"""Nodes, times beams, that keep a core busy; more at once are no faster."""
+TOKENS_ON_GPU = 1 << 18
+CORE_SPEED = 1e11
+"""Floating-point operations per second that no core exceeds in practice."""
+
+
+class OutOfTime(Exception):
+    """The time limit would be overrun."""
+
+
+class Pace:
+    """Measures how fast a search is and plans what it can still do."""
+
+    def __init__(self, stop: Stop) -> None:
+        """Starts the clock."""
+        stops.start(stop)
+        self._stop = stop
+        self._began = self._last = self._step = perf_counter()
+        self._row_seconds = inf  # per beam of a sub-problem; not known yet
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a time limit."""
+        return not isinf(self.left())
+
+    def left(self) -> float:
+        """Returns the seconds left."""
+        return stops.seconds_left(self._stop)
+
+    def elapsed(self) -> float:
+        """Returns the seconds since the start."""
+        return perf_counter() - self._began
+
+    def late(self) -> bool:
+        """Returns whether the limit is overrun by all that is tolerable."""
+        return self.left() < -GRACE
+
+    def begin(self) -> None:
+        """Begins to measure."""
+        self._last = self._step = perf_counter()
+
+    def on_step(self) -> None:
+        """Raises OutOfTime unless another step as long as the last one fits."""
+        now = perf_counter()
+        if self.left() + GRACE < now - self._step:
+            raise OutOfTime
+        self._step = now
+
+    def solved(self, rows: int) -> None:
+        """Notes that so many beams of sub-problems were solved since `begin`."""
+        self._row_seconds = (perf_counter() - self._last) / rows
+
+    def times(self, seconds: float) -> int:
+        """Returns how often something that long fits into an initial solution."""
+        return max(0, int(SHARE * self.left() / max(seconds, 1e-9)))
+
+    def plan(self, count: int, width: int, batch: int) -> tuple[int, int]:
+        """Returns sub-problems per instance and beam width of the next iteration.
+
+        The given ones, or less where they would overrun the time limit. The first
+        iteration under a limit is the smallest: it measures the pace.
+        """
+        if not self.limited:
+            return count, width
+        rows = int(max(0.0, self.left()) / self._row_seconds)
+        count = max(1, min(count, rows // (width * batch)))
+        return count, max(1, min(width, rows // (count * batch)))
+
+
+def tokens_at_once(device: torch.device) -> int:
+    """Returns how many nodes, times beams, are best encoded at once."""
+    if device.type != "cpu":
+        return TOKENS_ON_GPU
+    return TOKENS_PER_CORE * torch.get_num_threads()
+
+
+def least_seconds(policy: Policy, n: int, k: int) -> float:
+    """Returns a time that a greedy construction certainly takes on a CPU.
+
+    Known without running the network even once, which for a large instance takes
+    longer than a short limit.
+    """
+    weights = [
+        sum(weight.numel() for weight in encoder.parameters())
+        for encoder in (policy.base, policy.recurrent)
+        if encoder is not None
+    ]
+    per_node = weights[0] / k + weights[-1] * (1 - 1 / k)
+    # A multiplication and an addition per weight, for n + (n - 1) + ... nodes.
+    return per_node * n**2 / (CORE_SPEED * torch.get_num_threads())
+
+
+@torch.inference_mode()
+def step_seconds(policy: Policy, state: State, k: int) -> float:
+    """Measures the first step, by both encoders as often as each is used."""
+    if state.done:
+        return 1e-6
+    policy.encode(state)  # the first call is slower
+    began = perf_counter()
+    h = policy.encode(state)
+    score = policy.score(h, state)
+    base = perf_counter() - began
+    after = state.step(score.argmax(dim=-1))
+    if k == 1 or after.done:
+        return base
+    began = perf_counter()
+    policy.score(policy.update(h, after), after)
+    return base / k + (perf_counter() - began) * (1 - 1 / k)
