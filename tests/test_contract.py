@@ -1,4 +1,9 @@
-"""What every problem must keep, whatever its rules: one run per entry of PROBLEMS."""
+"""What every problem must keep, whatever its rules: one run per entry of PROBLEMS.
+
+Exhaustive beams and golden decisions are in `test_construct`, generators' extremes in
+`test_problems`, gradients of the recurrent loss in `test_training`, and that searching
+on never worsens a solution in `test_lns`.
+"""
 
 import dataclasses
 import itertools

@@ -113,6 +113,48 @@ def test_long_lists_of_missing_nodes_are_cut() -> None:
         TSP.random(1, 10).cost([[[0]]])
 
 
+def test_tabulated_distances_are_the_cost() -> None:
+    """An EXPLICIT instance is costed by its matrix, whatever its coordinates."""
+    rng = np.random.default_rng(0)
+    table = np.triu(rng.integers(1, 90, (5, 5)), 1)
+    table = table + table.T
+    problem = TSP(SQUARE, metric="EXPLICIT", matrix=table)
+    for tour in itertools.permutations(range(5)):
+        legs = zip(tour, [*tour[1:], tour[0]], strict=True)
+        assert problem.cost([[list(tour)]]) == sum(table[a][b] for a, b in legs)
+    assert problem.start().cost.item() == 0
+
+
+def test_sub_batches_keep_what_the_file_said() -> None:
+    """Metric, matrix, title, numbers and best known cost survive indexing."""
+    table = np.ones((5, 5)) - np.eye(5)
+    problem = TSP(
+        SQUARE,
+        metric="EXPLICIT",
+        matrix=table,
+        title="five",
+        numbers=[1, 2, 3, 5, 8],
+        best_known=5.0,
+    )[0]
+    assert (problem.metric, problem.title) == ("EXPLICIT", "five")
+    assert problem.numbers == (1, 2, 3, 5, 8)
+    assert problem.best_known == 5.0
+    assert problem.cost([[[0, 1, 2, 3, 4]]]) == 5
+
+
+def test_geographical_instances_are_solved_in_a_plane() -> None:
+    """Latitudes go up, longitudes go right, and the state's cost is about right."""
+    coords = [[10.0, 20.0], [10.0, 24.0], [14.0, 24.0], [14.0, 20.0]]
+    problem = TSP(coords, metric="GEO")
+    xy = problem.start().features()[0, :4]
+    assert xy[0].tolist() == [0, 0]
+    assert xy[2, 1] == 1
+    assert 0.97 < xy[2, 0] < 1
+    state = walk(problem.start(), 1, 1, 1)
+    exact = problem.cost([[[0, 1, 2, 3]]])[0]
+    assert state.cost.item() == pytest.approx(exact, rel=0.01)
+
+
 # CVRP
 
 
