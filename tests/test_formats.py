@@ -242,6 +242,14 @@ def test_depot_comes_first_and_numbers_remember(tmp_path: Path) -> None:
     assert problem.title == "toy"
 
 
+def test_demand_may_fill_a_vehicle(tmp_path: Path) -> None:
+    """The capacity itself is not above the capacity."""
+    text = CVRP_TEXT.replace("7.5", "2")
+    assert read_text(tmp_path, text).cost([[[2], [1, 3]]])[0] == 8
+    instance = {"problem": "cvrp", "coords": [[0, 0], [0, 3]], "demands": [0, 2]}
+    assert read_json(instance | {"capacity": 2})[0].cost([[[1]]])[0] == 6
+
+
 def test_score_of_the_depot_is_left_out(tmp_path: Path) -> None:
     """OPLIB gives the depot a score, which every tour collects."""
     path = SHIPPED / "demo-op100.oplib"
