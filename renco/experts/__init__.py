@@ -1,22 +1,32 @@
 """Experts: classical solvers that provide the solutions to learn from."""
 
 from renco.experts.base import Expert, ExpertFailed, MissingExpert, Solver, cannot
+from renco.experts.elkai_lkh import Elkai
 from renco.experts.fasttsp import FastTSP
 from renco.experts.hgs import HGS
+from renco.experts.ortools_routing import ORTools
+from renco.experts.programs import LKH, Concorde, OPSolver
+from renco.experts.pyvrp_search import PyVRP
 
 EXPERTS: dict[str, Solver] = {
     solver.name: solver
     for solver in (
         FastTSP(),
         HGS(),
+        PyVRP(),
+        ORTools(),
+        Elkai(),
+        Concorde(),
+        LKH(),
+        OPSolver(),
     )
 }
 """All experts by name, installed or not."""
 
 BEST = {
-    "tsp": ("fast-tsp",),
-    "cvrp": ("hygese",),
-    "op": (),
+    "tsp": ("fast-tsp", "ortools"),
+    "cvrp": ("hygese", "pyvrp", "ortools"),
+    "op": ("pyvrp", "ortools"),
 }
 """What `auto` tries, best first: freely licensed and installable from PyPI."""
 

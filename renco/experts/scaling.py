@@ -29,12 +29,15 @@ def distances(instance: Problem) -> Float64[ndarray, "node node"]:
     return matrix
 
 
-def factor(matrix: Float64[ndarray, "node node"], largest: int) -> float:
+def factor(
+    matrix: Float64[ndarray, "node node"], largest: int, limit: float = 0.0
+) -> float:
     """Returns what to multiply distances by so that they reach `largest` at most.
 
-    Distances that are whole numbers already stay exact where the range allows.
+    Distances that are whole numbers already stay exact where the range allows. A
+    limit on the length of tours has to fit the range as well.
     """
-    longest = float(matrix.max(initial=0.0))
+    longest = max(limit, float(matrix.max(initial=0.0)))
     if longest == 0:
         return 1.0
     scale = largest / longest
