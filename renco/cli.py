@@ -40,10 +40,11 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         write_text(f"renco {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 from renco.commands.console import usage
 
@@ -59,7 +60,7 @@ def _lines(content: str, path: Path) -> dict[str, float]:
     return found
 
 
-def _cost(value: str | float) -> float:
+def _cost(value: Any) -> float:
     cost = float(value)
     if not math.isfinite(cost):
         raise ValueError(f"cost must be finite, got {cost}")
