@@ -18,6 +18,7 @@ from time import monotonic
 import numpy as np
 from numpy import ndarray
 
+from renco.cluster import label_on_ray
 from renco.data import PARTS, Trajectories, read_parts, write_set
 from renco.labeller import load_instance
 from renco.manifest import MANIFEST, Manifest, read_manifest
@@ -64,15 +65,14 @@ class Machine:
         self, plan: Manifest, tasks: Iterator[list[int]]
     ) -> Generator[Answer, None, None]:
         """Labels instances that come in groups, in any order."""
+        job = json.loads(plan.to_json())
         if self.ray is None:
             yield from label_locally(
-                plan, tasks, workers=self.workers, patience=self.patience
+                job, tasks, workers=self.workers, patience=self.patience
             )
         else:
-            from renco.cluster import label_on_ray
-
             yield from label_on_ray(
-                plan, tasks, address=self.ray, patience=self.patience
+                job, tasks, address=self.ray, patience=self.patience
             )
 
 

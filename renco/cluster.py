@@ -1,7 +1,8 @@
 """Labels from a Ray cluster: the same chunks, on machines that may go away.
 
 Ray runs a lost task again elsewhere and hands every result over once, and only the
-process that called writes files: nothing is lost, nothing comes twice. Neither Ray nor
+process that called writes files: nothing is lost, nothing comes twice. Experts run in
+processes below those of Ray, which never load torch themselves. Neither Ray nor
 this module authenticates anybody, so keep the cluster on a private network. All
 machines need renco and the expert, in the same versions.
 """
@@ -11,7 +12,6 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from renco.manifest import Manifest
 from renco.workers import Answer, Failure, Worker
 
 AHEAD = 2
@@ -21,7 +21,7 @@ _worker: Worker | None = None
 
 
 def label_on_ray(
-    manifest: Manifest,
+    job: dict[str, Any],
     tasks: Iterable[list[int]],
     *,
     address: str,
@@ -30,7 +30,7 @@ def label_on_ray(
     """Labels instances on all cores of a Ray cluster.
 
     Args:
-        manifest: What to solve, and by which expert.
+        job: What to solve and by which expert: the values of a `Manifest`.
         tasks: Indices of instances, in groups that run one after the other.
         address: Address of the cluster, `auto` for the one this machine belongs to,
             `local` for a new one on this machine.
@@ -52,18 +52,17 @@ def label_on_ray(
     if started:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     try:
-        yield from _run(ray, manifest, iter(tasks), patience)
+        yield from _run(ray, job, iter(tasks), patience)
     finally:
         if started:
             ray.shutdown()
 
 
 def _run(
-    ray: Any, manifest: Manifest, tasks: Iterator[list[int]], patience: float | None
+    ray: Any, job: dict[str, Any], tasks: Iterator[list[int]], patience: float | None
 ) -> Generator[Answer, None, None]:
     # Machines may come and go as they like: a task is tried until it returns.
     remote = ray.remote(num_cpus=1, max_retries=-1)(label_task)
-    text = manifest.to_json()
     pending: list[Any] = []
     try:
         while True:
@@ -72,7 +71,7 @@ def _run(
                 task = next(tasks, None)
                 if task is None:
                     break
-                pending.append(remote.remote(text, task, patience))
+                pending.append(remote.remote(job, task, patience))
             if not pending:
                 return
             done, pending = ray.wait(pending, num_returns=1)
@@ -85,17 +84,16 @@ def _run(
 
 
 def label_task(
-    manifest: str, indices: list[int], patience: float | None
+    job: dict[str, Any], indices: list[int], patience: float | None
 ) -> list[dict[str, Any]]:
     """Labels some instances, in a process of a cluster that keeps its expert."""
     global _worker
-    wanted = Manifest.parse(manifest, "task")
-    if _worker is None or _worker.manifest != wanted:
+    if _worker is None or _worker.job != job:
         if _worker is not None:
             _worker.close()
         else:
             atexit.register(_stop)
-        _worker = Worker(wanted, patience)
+        _worker = Worker(job, patience)
     return [asdict(_worker.label(index)) for index in indices]
 
 

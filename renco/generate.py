@@ -80,7 +80,7 @@ def generate(
         note: Remark for the manifest.
         chunk: Instances per unit of work; None for about 30 s of work.
         patience: Seconds until a solve counts as hanging and its process is killed;
-            None for ten times `seconds`, at least 30 s.
+            None for twenty times `seconds`, at least two minutes.
         progress: Called after every instance.
 
     Returns:

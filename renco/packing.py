@@ -118,7 +118,7 @@ def _decode(
         stream = decompressor.decompress(content, max_length=size + 1)
     except lzma.LZMAError as error:
         raise DamagedData(f"{file}: {error}") from None
-    if len(stream) != size:
+    if len(stream) != size or not decompressor.eof:
         raise DamagedData(f"{file}: {len(stream)} bytes of ranks, expected {size}")
     digests = hashlib.sha256(), hashlib.sha256()
     for start in range(0, manifest.count, BLOCK):

@@ -1,10 +1,11 @@
 """Experts in processes of their own: a solver may crash or hang, a set must not.
 
 Each worker is a process `python -m renco.labeller` that is killed when it hangs and
-replaced when it dies.
+replaced when it dies. This side of it does without torch.
 """
 
 import json
+import math
 import os
 import queue
 import signal
@@ -12,16 +13,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from renco.manifest import Manifest
-
 TRIES = 3
-LEAST_PATIENCE = 30.0
+LEAST_PATIENCE = 120.0
 """Seconds that every solve may take, however short its time limit."""
 START_UP = 300.0
 """Seconds until a worker must have imported everything, on a busy machine."""
@@ -58,15 +55,15 @@ class Answer:
 class Worker:
     """One process that solves one instance after the other."""
 
-    def __init__(self, manifest: Manifest, patience: float | None = None) -> None:
+    def __init__(self, job: dict[str, Any], patience: float | None = None) -> None:
         """Starts no process yet: the first solve does.
 
         Args:
-            manifest: What to solve, and by which expert.
+            job: What to solve and by which expert: the values of a `Manifest`.
             patience: Seconds until a solve counts as hanging.
         """
-        self.manifest = manifest
-        self.patience = patience or max(10 * (manifest.seconds or 0), LEAST_PATIENCE)
+        self.job = job
+        self.patience = patience or max(20 * job["seconds"], LEAST_PATIENCE)
         self._process: subprocess.Popen[str] | None = None
         self._stopped = False
 
@@ -87,7 +84,7 @@ class Worker:
             failures.append(
                 Failure(index=index, attempt=attempt, reason=reply["error"])
             )
-        return Answer(index=index, decisions=None, cost=np.nan, failures=failures)
+        return Answer(index=index, decisions=None, cost=math.nan, failures=failures)
 
     def stop(self) -> None:
         """Makes a solve in another thread fail, and later ones too."""
@@ -126,7 +123,7 @@ class Worker:
             # An interrupt from the keyboard is for this process alone to handle.
             start_new_session=True,
         )
-        job = asdict(self.manifest) | {"patience": self.patience}
+        job = self.job | {"patience": self.patience}
         try:
             reply = self._exchange(job, START_UP)
         except _LostError as error:
@@ -175,7 +172,7 @@ def _meaning(code: int) -> str:
 
 
 def label_locally(
-    manifest: Manifest,
+    job: dict[str, Any],
     tasks: Iterable[list[int]],
     *,
     workers: int,
@@ -184,7 +181,7 @@ def label_locally(
     """Labels instances on this machine, each worker in a process of its own.
 
     Args:
-        manifest: What to solve, and by which expert.
+        job: What to solve and by which expert: the values of a `Manifest`.
         tasks: Indices of instances, in groups that belong together.
         workers: Number of processes.
         patience: Seconds until a solve counts as hanging.
@@ -198,7 +195,7 @@ def label_locally(
     todo = (index for task in tasks for index in task)
     lock = threading.Lock()
     done: queue.Queue[Answer | BaseException | None] = queue.Queue()
-    crew = [Worker(manifest, patience) for _ in range(workers)]
+    crew = [Worker(job, patience) for _ in range(workers)]
 
     def work(worker: Worker) -> None:
         try:
