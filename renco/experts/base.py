@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from importlib import metadata
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from renco.experts.tiny import TINY, best_of_all
 from renco.problems import Problem, Routes
@@ -24,6 +24,7 @@ class ExpertFailed(RuntimeError):
     """A solver crashed, ran out of time or answered something that is no solution."""
 
 
+@runtime_checkable
 class Expert(Protocol):
     """Turns one instance into routes.
 

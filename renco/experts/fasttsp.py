@@ -1,5 +1,7 @@
 """Fast-tsp: Or-opt and Lin-Kernighan moves under iterated local search, in Rust."""
 
+import time
+
 import numpy as np
 
 from renco.experts.base import Solver
@@ -8,13 +10,18 @@ from renco.problems import Problem, Routes
 
 LARGEST = 65_535
 """Its distances are 16 bit."""
+ENOUGH = 0.5
+"""Part of its time that it must have had a processor."""
+LONGEST_WAIT = 32
+"""How many times its time it may run for want of a processor."""
 
 
 class FastTSP(Solver):
     """Near-optimal tours within hundredths of a second.
 
     It takes no seed and stops by the clock: tours of equal quality may differ from
-    run to run.
+    run to run. On a machine so busy that it hardly computes, it is run again for
+    longer, and the best tour counts: labels must not depend on what else runs.
     """
 
     name = "fast-tsp"
@@ -24,5 +31,18 @@ class FastTSP(Solver):
     def _solve(self, instance: Problem, seconds: float, seed: int) -> Routes:
         solver = self._import("fast_tsp")
         matrix = whole(distances(instance), LARGEST).astype(np.uint16)
-        tour = solver.find_tour(matrix, duration_seconds=seconds, max_threads=1)
-        return [[int(node) for node in tour]]
+        best, shortest = [], np.inf
+        budget = seconds
+        while True:
+            clock, work = time.perf_counter(), time.process_time()
+            tour = solver.find_tour(matrix, duration_seconds=budget, max_threads=1)
+            clock, work = time.perf_counter() - clock, time.process_time() - work
+            length = matrix[tour, np.roll(tour, -1)].sum(dtype=np.int64)
+            if length < shortest:
+                best, shortest = [int(node) for node in tour], length
+            # It returns early where it solves exactly, up to 20 nodes.
+            if work >= ENOUGH * seconds or clock < budget:
+                return [best]
+            budget *= 2
+            if budget > LONGEST_WAIT * seconds:
+                return [best]

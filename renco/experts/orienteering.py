@@ -8,7 +8,7 @@ the prize that a unit of length earns in the best tour so far, and raised betwee
 searches that start where the last one ended.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
@@ -24,6 +24,7 @@ STAGES = ((2.0, 0.1), (1.4, 0.45), (1.9, 0.45))
 """Price of prize, times limit / collected prize; and share of the time."""
 
 
+@runtime_checkable
 class TourSearch(Protocol):
     """A search for a short tour of much prize."""
 

@@ -133,7 +133,7 @@ class Concorde(Program):
     ) -> list[str]:
         _write_problem(folder / "a.tsp", whole(distances(instance), LONGEST), "TSP")
         # -x: remove what it leaves behind.
-        return ["-x", "-s", str(seed + 1), "-o", "a.sol", "a.tsp"]
+        return ["-x", "-s", str(_seed(seed)), "-o", "a.sol", "a.tsp"]
 
     def _read(self, instance: Problem, folder: Path) -> Routes:
         count, *tour = map(int, (folder / "a.sol").read_text().split())
@@ -160,7 +160,7 @@ class LKH(Program):
             "RUNS": 1,
             "MAX_TRIALS": 10**9,  # the time limit decides
             "TIME_LIMIT": f"{seconds:g}",
-            "SEED": seed + 1,
+            "SEED": _seed(seed),
             "TRACE_LEVEL": 0,
         }
         if isinstance(instance, CVRP):
@@ -216,7 +216,7 @@ class OPSolver(Program):
         _write_problem(
             folder / "a.oplib", lengths, "OP", prizes=instance.prizes[0], limit=limit
         )
-        arguments = ["opt", "--op-exact", "0", "--seed", str(seed + 1)]
+        arguments = ["opt", "--op-exact", "0", "--seed", str(_seed(seed))]
         return [*arguments, "--stats", "a.json", "a.oplib"]
 
     def _read(self, instance: Problem, folder: Path) -> Routes:
@@ -254,6 +254,11 @@ def _write_problem(
     if kind != "TSP":
         tail += ["DEPOT_SECTION", "1", "-1"]
     path.write_text("\n".join([*head, *tail, "EOF", ""]))
+
+
+def _seed(seed: int) -> int:
+    """Returns a seed that is not zero, which some take for none, and fits 31 bits."""
+    return 1 + seed % (2**31 - 1)
 
 
 def _numbered(values: list[float]) -> list[str]:
