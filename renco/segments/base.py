@@ -40,19 +40,14 @@ class CutSettings:
 class Cut:
     """Sub-problems of equal size, cut out of the current solutions.
 
-    Sub-problems of one instance that share a layer are disjoint and may all be
-    pasted. Different layers of an instance are alternatives.
-
     Attributes:
         state: One path problem per segment; node ids count within the segment.
         instance: Which instance each segment belongs to.
-        layer: Which layer of its instance.
         node: Ids in the instance of the points of each segment.
     """
 
     state: State
     instance: Int[ndarray, " segment"]
-    layer: Int[ndarray, " segment"]
     node: Int[ndarray, "segment point"]
 
     def __len__(self) -> int:
@@ -108,7 +103,7 @@ class Segments(ABC, Generic[SomeCut]):
 
         Args:
             count: Sub-problems per instance, disjoint as far as it goes and
-                alternatives beyond.
+                overlapping beyond.
             settings: How to cut.
             rng: Source of randomness.
 
@@ -126,26 +121,34 @@ class Segments(ABC, Generic[SomeCut]):
     def _pasted(
         self, cut: SomeCut, decisions: Int[ndarray, "segment step"], rows: list[int]
     ) -> Routes:
-        """Returns a solution with the given segments, of one layer, replaced."""
+        """Returns a solution with the given disjoint segments replaced."""
+
+    @abstractmethod
+    def _claims(self, cut: SomeCut, row: int) -> set[int]:
+        """Returns what a segment changes; disjoint ones can be pasted together."""
 
     def update_solution(
         self, cut: SomeCut, decisions: Int[ndarray, "segment step"]
     ) -> Bool[ndarray, " segment"]:
         """Pastes the segments that got better (Algorithm 4).
 
-        Of several layers the one with the largest gain in total is taken.
+        Where segments overlap, the one with the larger gain is taken.
 
         Returns:
             Which segments were pasted.
         """
         gain = self._gains(cut, decisions)
-        total = np.zeros((len(self.problem), int(cut.layer.max()) + 1))
-        np.add.at(total, (cut.instance, cut.layer), gain)
-        best = total.argmax(axis=1)
-        accepted = (gain > 0) & (cut.layer == best[cut.instance])
-        for index in np.unique(cut.instance[accepted]).tolist():
-            rows = np.flatnonzero(accepted & (cut.instance == index)).tolist()
+        claimed: dict[int, set[int]] = {}
+        chosen: dict[int, list[int]] = {}
+        for row in np.argsort(-gain, kind="stable")[: (gain > 0).sum()].tolist():
+            index, claims = int(cut.instance[row]), self._claims(cut, row)
+            if claims.isdisjoint(claimed.setdefault(index, set())):
+                claimed[index] |= claims
+                chosen.setdefault(index, []).append(row)
+        accepted = np.zeros(len(cut), dtype=bool)
+        for index, rows in chosen.items():
             self._commit(index, self._pasted(cut, decisions, rows))
+            accepted[rows] = True
         return accepted
 
     def offer(self, index: int, routes: Routes) -> None:

@@ -18,14 +18,12 @@ class Window:
     """Some routes of a solution, all open but the head of one of them.
 
     Attributes:
-        layer: Which layer of the instance.
         routes: Positions in the solution of the routes.
         head: Customers of the cut route that stay; empty if none is cut.
         open: The other customers, in their current order.
         via: Which of these are now visited via the depot.
     """
 
-    layer: int
     routes: list[int]
     head: list[int]
     open: list[int]
@@ -85,10 +83,7 @@ class CVRPSegments(Segments[CVRPCut]):
             demand=self._tensor(problem.demands[instance[:, None], node]),
             capacity=self._tensor(problem.capacity[instance]),
         )
-        layer = np.array([window.layer for window in windows])
-        return CVRPCut(
-            state=state, instance=instance, layer=layer, node=node, windows=windows
-        )
+        return CVRPCut(state=state, instance=instance, node=node, windows=windows)
 
     def _windows(
         self,
@@ -100,11 +95,11 @@ class CVRPSegments(Segments[CVRPCut]):
     ) -> Iterator[Window]:
         """Draws windows, disjoint until too few customers are left for another."""
         routes = self._solutions[index]
-        layer, free = 0, np.arange(len(routes))
+        free = np.arange(len(routes))
         customers = np.array([len(route) for route in routes])
         for _ in range(count):
             if customers[free].sum() < size:
-                layer, free = layer + 1, np.arange(len(routes))
+                free = np.arange(len(routes))
             arranged = self._arranged(index, free, order, rng)
             total = customers[arranged].cumsum()
             taken = int((total < size).sum()) + 1
@@ -113,7 +108,6 @@ class CVRPSegments(Segments[CVRPCut]):
             kept = int(total[taken - 1]) - size
             parts = [cut[kept:], *(routes[i] for i in whole)]
             yield Window(
-                layer=layer,
                 routes=[*whole, last],
                 head=cut[:kept],
                 open=[node for part in parts for node in part],
@@ -166,6 +160,9 @@ class CVRPSegments(Segments[CVRPCut]):
         home = self._legs(instance, node, np.zeros_like(node))
         legs = np.where(via, home[:, :-1] + home[:, 1:], direct)
         return np.asarray(legs.sum(axis=1) + home[:, -1])
+
+    def _claims(self, cut: CVRPCut, row: int) -> set[int]:
+        return set(cut.windows[row].routes)
 
     def _pasted(
         self, cut: CVRPCut, decisions: Int[ndarray, "segment step"], rows: list[int]

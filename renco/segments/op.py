@@ -22,14 +22,12 @@ class Stretch:
 
     Attributes:
         instance: The instance.
-        layer: Which alternative for the instance.
         path: The closed tour, in the direction of the cut.
         first: Position in the path of the node where the stretch starts.
         last: Position of the node where it ends.
     """
 
     instance: int
-    layer: int
     path: list[int]
     first: int
     last: int
@@ -64,9 +62,9 @@ class OPSegments(Segments[OPCut]):
         if problem.n < 1:
             return None
         drawn = [
-            self._stretch(index, layer, settings, rng)
+            self._stretch(index, settings, rng)
             for index in range(len(problem))
-            for layer in range(count)
+            for _ in range(count)
         ]
         unused = [problem.n + 2 - len(stretch.path) for stretch in drawn]
         inside = [len(stretch.inside) for stretch in drawn]
@@ -78,17 +76,12 @@ class OPSegments(Segments[OPCut]):
         return OPCut(
             state=self._state(stretches, instance, node, rng),
             instance=instance,
-            layer=np.array([stretch.layer for stretch in stretches]),
             node=node,
             stretches=stretches,
         )
 
     def _stretch(
-        self,
-        index: int,
-        layer: int,
-        settings: CutSettings,
-        rng: np.random.Generator,
+        self, index: int, settings: CutSettings, rng: np.random.Generator
     ) -> Stretch:
         tour = self._solutions[index][0][:: rng.choice([-1, 1])]
         # Half of the open nodes may be new.
@@ -97,7 +90,7 @@ class OPSegments(Segments[OPCut]):
         first = len(tour) - inside
         if settings.inner:
             first = int(rng.integers(0, first, endpoint=True))
-        return Stretch(index, layer, [0, *tour, 0], first, first + inside + 1)
+        return Stretch(index, [0, *tour, 0], first, first + inside + 1)
 
     def _nodes(self, stretch: Stretch, size: int) -> list[int]:
         """Returns the ends of a stretch and `size` open nodes between them."""
@@ -168,6 +161,9 @@ class OPSegments(Segments[OPCut]):
             elif more == 0 and before - after > GAIN * before:
                 gains[row] = EQUAL_PRIZE * (before - after) / before
         return gains
+
+    def _claims(self, cut: OPCut, row: int) -> set[int]:
+        return {0}  # all segments of a tour share its limit
 
     def _pasted(
         self, cut: OPCut, decisions: Int[ndarray, "segment step"], rows: list[int]

@@ -18,15 +18,17 @@ class TSPCut(Cut):
 
     Attributes:
         place: Positions in the tour of the nodes of each segment.
+        first: Position where each segment starts, in the direction of the tour.
     """
 
     place: Int[ndarray, "segment point"]
+    first: Int[ndarray, " segment"]
 
 
 class TSPSegments(Segments[TSPCut]):
     """Windows of tours, each solved as a path problem between its ends.
 
-    Neighbouring windows share an end node, so a layer can cover every edge.
+    Neighbouring windows share an end node, so together they can cover every edge.
     """
 
     def sample_subproblem(
@@ -41,15 +43,11 @@ class TSPSegments(Segments[TSPCut]):
         if n < 4:  # there is only one tour
             return None
         size = min(settings.n_sub, n + 1)
-        fitting = n // (size - 1)
-        windows, layers = min(count, fitting), max(1, count // fitting)
-        groups = batch * layers
-        slot = rng.permuted(np.tile(np.arange(fitting), (groups, 1)), axis=1)
-        first = rng.integers(0, n, (groups, 1)) + slot[:, :windows] * (size - 1)
-        place = (first.reshape(-1, 1) + np.arange(size)) % n
+        first = self._offsets(count, size - 1, rng)
+        instance = np.repeat(np.arange(batch), count)
+        place = (first[:, None] + np.arange(size)) % n
         flip = rng.integers(0, 2, len(place)).astype(bool)
         place[flip] = place[flip, ::-1]
-        instance, layer = np.divmod(np.repeat(np.arange(groups), windows), layers)
         tours = np.array([tour for (tour,) in self._solutions])
         node = tours[instance[:, None], place]
         xy, side = self._framed(instance, node, rng)
@@ -62,8 +60,28 @@ class TSPSegments(Segments[TSPCut]):
             side=self._tensor(side.astype(np.float32)),
         )
         return TSPCut(
-            state=state, instance=instance, layer=layer, node=node, place=place
+            state=state, instance=instance, node=node, place=place, first=first
         )
+
+    def _offsets(
+        self, count: int, edges: int, rng: np.random.Generator
+    ) -> Int[ndarray, " segment"]:
+        """Draws where windows of so many edges start, `count` for each instance.
+
+        As many as fit are disjoint: slots of a grid with a random origin. Then
+        comes another grid.
+        """
+        batch, n = len(self.problem), self.problem.n
+        fitting = n // edges
+        grids = -(-count // fitting)
+        shape = (batch, grids, fitting)
+        slot = rng.permuted(np.broadcast_to(np.arange(fitting), shape), axis=2)
+        origin = rng.integers(0, n, (batch, grids, 1))
+        return ((origin + slot * edges) % n).reshape(batch, -1)[:, :count].reshape(-1)
+
+    def _claims(self, cut: TSPCut, row: int) -> set[int]:
+        edges = cut.first[row] + np.arange(cut.place.shape[1] - 1)
+        return set((edges % self.problem.n).tolist())
 
     def _gains(
         self, cut: TSPCut, decisions: Int[ndarray, "segment step"]
