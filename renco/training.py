@@ -16,7 +16,7 @@ import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from renco.checkpoints import load, save_policy
+from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
 from renco.data import Trajectories
 from renco.model import EncoderConfig, Policy, PolicyConfig
@@ -321,10 +321,7 @@ def train(
     say = report or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
     sampler = Sampler(data, trained, config.slices, config.seed)
     loop = _Loop(stage, config, run, sampler, checked, out, together, say)
-    loop.details = {
-        "training": settings(stage, config, data),
-        "base": str(base) if base else None,
-    }
+    loop.details = {"training": settings(stage, config, data), "base": _source(base)}
     loop.go(device)
     run.average.swap(policy)
     return policy.eval()
@@ -332,12 +329,21 @@ def train(
 
 def settings(stage: Stage, config: TrainConfig, data: Trajectories) -> dict[str, Any]:
     """Returns what makes two runs the same run."""
-    about = data.manifest
+    names = ("problem", "n", "seed", "first", "expert", "version", "seconds")
+    about = {name: getattr(data.manifest, name) for name in names}
     return {
         "stage": stage,
         "config": asdict(config),
-        "data": {"problem": about.problem, "n": about.n, "count": len(data)},
+        "data": about | {"count": len(data)},
     }
+
+
+def _source(base: Path | str | None) -> dict[str, str] | None:
+    """Returns which weights a training began with."""
+    if base is None:
+        return None
+    config = read_config(base)
+    return {"name": config["name"], "sha256": config["sha256"]}
 
 
 def _split(
