@@ -4,6 +4,7 @@
     python experiments/labels.py pack FOLDER --out FILE        # keep: seed and tours
     python experiments/labels.py unpack FILE --out FOLDER      # seconds: as it was
     python experiments/labels.py best FOLDER FOLDER --out NEW  # the better of labels
+    python experiments/labels.py ship SETS --out renco/testsets  # all test sets there
 
 Training sets have seed 1, test sets 10000 + n, validation sets 20000 + n. The test
 sets are shipped with the package, in `renco/testsets`.
@@ -89,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=["make", "pack", "unpack", "best"])
+    parser.add_argument("command", choices=["make", "pack", "unpack", "best", "ship"])
     parser.add_argument("source", nargs="+", help="name, folder or file")
     parser.add_argument("--out", type=Path, required=True, help="what to write")
     parser.add_argument("--workers", type=int, help="processes (default: all cores)")
@@ -101,6 +102,14 @@ def main() -> None:
         pack(Trajectories(given.source[0], partial=True), given.out)
     elif given.command == "unpack":
         unpack(given.source[0], given.out)
+    elif given.command == "ship":
+        for name in sorted(SETS):
+            folder = Path(given.source[0]) / name
+            if name.endswith("-test") and (folder / "shard-00000.npy").exists():
+                data = Trajectories(folder)
+                data.verify()
+                pack(data, given.out / f"{name}.bin")
+                print(f"{name}: {len(data)} instances, mean {data.manifest.mean_cost}")
     else:
         best([Path(folder) for folder in given.source], given.out, given.note)
 
