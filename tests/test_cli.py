@@ -616,8 +616,15 @@ def test_models_are_listed_with_the_default(
     assert "tsp9-rec *" in found.out and "tsp9-base *" not in found.out
     assert "L2-d16-h4 + L1-d8-h2" in found.out and "1M tsp9" in found.out
     assert "tsp100-test greedy 1.25" in found.out
+    data = {"count": 9, "problem": "tsp", "n": 5}
+    details = {"training": {"data": data}, "validation": {"val_gap": 2.5}}
+    save_policy(make_policy("tsp"), tmp_path / "weights" / "tsp5-rec", **details)
+    found = run("models")
+    assert "9 x tsp5" in found.out and "validation 2.50" in found.out
     listed = json.loads(run("models", "--json", "-").out)
-    assert [model["name"] for model in listed] == ["tsp9-base", "tsp9-rec"]
+    assert [model["name"] for model in listed] == [
+        *("tsp5-rec", "tsp9-base", "tsp9-rec")
+    ]
 
 
 def test_versions_are_what_a_report_needs(run: Run) -> None:

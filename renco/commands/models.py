@@ -42,10 +42,29 @@ def _row(name: str, config: dict[str, Any], default: bool) -> tuple[str, ...]:
         f"{name} *" if default else name,
         policy["problem"],
         encoder,
-        _short(config.get("trained_on")),
-        _short(config.get("gaps")),
+        _training(config),
+        _gaps(config),
         f"{config.get('parameters', 0):,}",
     )
+
+
+def _training(config: dict[str, Any]) -> str:
+    """Returns what a model was trained on."""
+    if "trained_on" in config:
+        return _short(config["trained_on"])
+    data = config.get("training", {}).get("data", {})
+    if not data:
+        return ""
+    return f"{data['count']} x {data['problem']}{data['n']}"
+
+
+def _gaps(config: dict[str, Any]) -> str:
+    """Returns measured gaps in percent: on test sets, else in validation."""
+    if "gaps" in config:
+        return _short(config["gaps"])
+    validation = config.get("validation", {})
+    gaps = {k.removeprefix("val_gap"): v for k, v in validation.items() if "gap" in k}
+    return _short({f"validation{k.replace('_', ' ')}": v for k, v in gaps.items()})
 
 
 def _short(value: Any) -> str:

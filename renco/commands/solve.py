@@ -106,9 +106,9 @@ def solve(
     finite("--time-limit", time_limit)
     if search != "lns":
         _without_lns(search, start, n_sub, time_limit, iterations)
+    folder = None if sol_dir is None else _folder(sol_dir)
     check_writable("--json", json, *files)
     check_writable("--plot", plot, *files)
-    folder = None if sol_dir is None else _folder(sol_dir)
     if files.count("-") > 1:
         raise usage("standard input can be read once", "FILE")
     from renco.commands.solving import Job
