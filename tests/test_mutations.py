@@ -15,8 +15,6 @@ import pytest
 
 import renco
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(renco.__file__).parent
 TESTS = Path(__file__).parent
 
@@ -233,21 +231,32 @@ def run_tests(folder: Path, tests: list[str]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", list(FAULTS))
+def test_faults_have_a_place(name: str) -> None:
+    """The line that a fault would break, and the test to notice it, exist."""
+    fault = FAULTS[name]
+    assert fault.line in (ROOT / fault.file).read_text(encoding="utf-8"), (
+        f"{fault.file} no longer contains {fault.line!r}: put the fault "
+        f"{name!r} into the line that took its place"
+    )
+    file, _, test = fault.test.partition("::")
+    assert f"def {test}(" in (TESTS / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(FAULTS))
 def test_faults_are_noticed(name: str, tmp_path: Path) -> None:
     """The test named with a fault fails once the fault is in the code."""
     fault = FAULTS[name]
     copy_project(tmp_path)
     file = tmp_path / "renco" / fault.file
     source = file.read_text(encoding="utf-8")
-    assert fault.line in source, (
-        f"{fault.file} no longer contains {fault.line!r}: put the fault "
-        f"{name!r} into the line that took its place"
-    )
+    assert fault.line in source
     file.write_text(source.replace(fault.line, fault.broken), encoding="utf-8")
     code, output = run_tests(tmp_path, [fault.test])
     assert code == 1, f"{name}: pytest ended with {code}\n{output}"
 
 
+@pytest.mark.slow
 def test_sound_code_passes(tmp_path: Path) -> None:
     """Without a fault the same tests pass on the copy."""
     copy_project(tmp_path)
