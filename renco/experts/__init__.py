@@ -26,9 +26,13 @@ EXPERTS: dict[str, Solver] = {
 BEST = {
     "tsp": ("fast-tsp", "ortools"),
     "cvrp": ("hygese", "pyvrp", "ortools"),
-    "op": ("pyvrp", "ortools"),
+    "op": ("pyvrp",),
 }
-"""What `auto` tries, best first: freely licensed and installable from PyPI."""
+"""What `auto` tries, best first: freely licensed and installable from PyPI.
+
+OR-Tools is no choice for OP: in two seconds it collects 10 to 30 % less than PyVRP in
+half a second.
+"""
 
 __all__ = [
     "BEST",

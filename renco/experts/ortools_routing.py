@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from renco.experts.base import ExpertFailed, Solver
-from renco.experts.insertion import insert_all
+from renco.experts.insertion import improve, insert_all
 from renco.experts.scaling import distances, factor, whole_demands
 from renco.problems import CVRP, OP, Problem, Routes
 
 LONGEST = 1_000_000
 SPARE_VEHICLES = 1.3
 """Vehicles offered per vehicle needed; unused ones cost nothing."""
-PRICE = 1.7
+PRICE = 3.0
 """Length that a unit of prize is worth, times limit / collectable prize."""
 
 
@@ -65,7 +65,10 @@ class ORTools(Solver):
         routes = [_route(v, answer, manager, model) for v in range(vehicles)]
         if instance.name == "tsp":
             return [[0, *routes[0]]]
-        return routes if isinstance(instance, OP) else [r for r in routes if r]
+        if isinstance(instance, OP):
+            longest = float(instance.limit[0])
+            return [improve(routes[0], matrix, instance.prizes[0], longest)]
+        return [route for route in routes if route]
 
 
 def _offer(

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from abc import abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -154,7 +154,7 @@ class LKH(Program):
         self, instance: Problem, folder: Path, seconds: float, seed: int
     ) -> list[str]:
         matrix = whole(distances(instance), LONGEST)
-        settings = {
+        settings: dict[str, Any] = {
             "PROBLEM_FILE": "a.tsp",
             "TOUR_FILE": "a.tour",
             "RUNS": 1,
@@ -222,6 +222,7 @@ class OPSolver(Program):
     def _read(self, instance: Problem, folder: Path) -> Routes:
         # One object per phase, one after the other; the last is the result.
         text = (folder / "a.json").read_text().strip()
+        phase: Any = {}
         end = 0
         while end < len(text):
             phase, end = json.JSONDecoder().raw_decode(text, end)
@@ -261,5 +262,5 @@ def _seed(seed: int) -> int:
     return 1 + seed % (2**31 - 1)
 
 
-def _numbered(values: list[float]) -> list[str]:
+def _numbered(values: list[Any]) -> list[str]:
     return [f"{number} {value:.15g}" for number, value in enumerate(values, 1)]
