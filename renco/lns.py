@@ -19,6 +19,9 @@ from renco.segments.base import RouteChoice
 from renco.state import State
 from renco.stop import Stop
 
+WORTHWHILE = 0.1
+"""Part of the sub-problems that must get better to stay with their size."""
+
 
 @dataclass(frozen=True)
 class LNSSettings:
@@ -31,6 +34,9 @@ class LNSSettings:
         b_sub: Beam width for sub-problems.
         n_sub: Nodes of a sub-problem: with both ends for the TSP, open customers
             for the CVRP and open nodes for the OP.
+        n_least: Nodes of the smallest sub-problems. Unlike the paper, which has one
+            size, the search begins with these and doubles them, up to n_sub, when
+            fewer than one in ten gets better, then begins again. None for n_sub.
         segments: Sub-problems per instance and iteration; None for as many as keep
             the machine busy. The paper has all that fit for the TSP, one for the
             CVRP.
@@ -48,6 +54,7 @@ class LNSSettings:
     segments: int | None = None
     order: RouteChoice = "near"
     inner: bool = False
+    n_least: int | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError if a setting makes no sense."""
@@ -60,8 +67,20 @@ class LNSSettings:
             raise ValueError(f"n_sub must be at least 4, got {self.n_sub}")
         if self.segments is not None and self.segments < 1:
             raise ValueError(f"segments must be at least 1, got {self.segments}")
+        if self.n_least is not None and not 4 <= self.n_least <= self.n_sub:
+            raise ValueError(
+                f"n_least must be in 4..n_sub = {self.n_sub}, got {self.n_least}"
+            )
         if self.order not in ("random", "near"):
             raise ValueError(f"order must be random or near, got {self.order!r}")
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of sub-problems, smallest first: halves of n_sub."""
+        sizes = [self.n_sub]
+        while sizes[0] // 2 >= (self.n_least or self.n_sub):
+            sizes.insert(0, sizes[0] // 2)
+        return sizes
 
     @classmethod
     def default(cls, problem: str, n: int, *, recurrent: bool) -> Self:
@@ -194,6 +213,7 @@ class _Search:
         self.device = parameter.device
         self.tokens = tokens_at_once(self.device)
         self.iterations = self.tried = self.improved = 0
+        self.sizes, self.level = settings.sizes, 0
         self.history: list[list[tuple[float, float]]] = [
             [] for _ in range(len(problem))
         ]
@@ -268,21 +288,24 @@ class _Search:
 
     def _iterate(self, segments: Segments[Any]) -> bool:
         """Runs one iteration; false if the instances have no sub-problems."""
-        settings, batch = self.settings, len(self.problem)
+        settings, problem = self.settings, self.problem
+        size = min(self.sizes[self.level], problem.n + 1)
         count, width = settings.segments, settings.b_sub
         if count is None:
-            count = max(1, self.tokens // (width * settings.n_sub * batch))
-        count, width = self.pace.plan(count, width, batch)
-        how = CutSettings(settings.n_sub, settings.order, settings.inner)
+            count = max(1, self.tokens // (width * size * len(problem)))
+        count, width = self.pace.plan(count, width, len(problem), size)
+        how = CutSettings(size, settings.order, settings.inner)
         cut = segments.sample_subproblem(count, how, self.rng)
         if cut is None:
             return False
         decisions = self._solve(cut.state, settings.k_sub, width)
         accepted = segments.update_solution(cut, decisions)
-        self.pace.solved(len(cut) * width)
+        self.pace.solved(len(cut) * width, size)
         self.iterations += 1
         self.tried += len(cut)
         self.improved += int(accepted.sum())
+        if accepted.mean() < WORTHWHILE:
+            self.level = (self.level + 1) % len(self.sizes)
         return True
 
     def _solve(self, state: State, k: int, width: int) -> Int[ndarray, "row step"]:

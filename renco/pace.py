@@ -33,7 +33,7 @@ class Pace:
         stops.start(stop)
         self._stop = stop
         self._began = self._last = self._step = perf_counter()
-        self._row_seconds = inf  # per beam of a sub-problem; not known yet
+        self._unit = inf  # seconds per beam and squared size; not known yet
 
     @property
     def limited(self) -> bool:
@@ -63,15 +63,15 @@ class Pace:
             raise OutOfTime
         self._step = now
 
-    def solved(self, rows: int) -> None:
+    def solved(self, rows: int, size: int) -> None:
         """Notes that so many beams of sub-problems were solved since `begin`."""
-        self._row_seconds = (perf_counter() - self._last) / rows
+        self._unit = (perf_counter() - self._last) / (rows * size**2)
 
     def times(self, seconds: float) -> int:
         """Returns how often something that long fits into an initial solution."""
         return max(0, int(SHARE * self.left() / max(seconds, 1e-9)))
 
-    def plan(self, count: int, width: int, batch: int) -> tuple[int, int]:
+    def plan(self, count: int, width: int, batch: int, size: int) -> tuple[int, int]:
         """Returns sub-problems per instance and beam width of the next iteration.
 
         The given ones, or less where they would overrun the time limit. The first
@@ -79,7 +79,8 @@ class Pace:
         """
         if not self.limited:
             return count, width
-        rows = int(max(0.0, self.left()) / self._row_seconds)
+        # As many steps as nodes, each over all nodes that are left.
+        rows = int(max(0.0, self.left()) / (self._unit * size**2))
         count = max(1, min(count, rows // (width * batch)))
         return count, max(1, min(width, rows // (count * batch)))
 

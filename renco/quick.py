@@ -81,7 +81,9 @@ def savings(problem: CVRP, index: int, hurry: Hurry) -> Routes:
     demands, capacity = problem.demands[index], problem.capacity[index]
     route_of = [[node] for node in range(problem.n + 1)]
     load = {id(route): demands[node] for node, route in enumerate(route_of)}
-    for a, b in pairs:
+    for number, (a, b) in enumerate(pairs):
+        if number % 1024 == 0 and hurry():
+            break
         first, second = route_of[a], route_of[b]
         if first is second or a not in (first[0], first[-1]):
             continue

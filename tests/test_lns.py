@@ -126,6 +126,7 @@ CASES = [
     case=st.sampled_from(CASES),
     n=st.sampled_from([1, 2, 3, 5, 20, 60]),
     n_sub=st.sampled_from([4, 7, 20, 100]),
+    n_least=st.sampled_from([None, 4]),
     batch=st.sampled_from([1, 3]),
     segments=st.sampled_from([None, 1, 3]),
     order=st.sampled_from(["random", "near"]),
@@ -134,14 +135,14 @@ CASES = [
     seed=st.integers(0, 99),
 )
 def test_never_worse_than_the_start_and_always_feasible(
-    case, n, n_sub, batch, segments, order, inner, near, seed
+    case, n, n_sub, n_least, batch, segments, order, inner, near, seed
 ) -> None:
     """Whatever the policy and the cuts, solutions are valid and no worse."""
     name, metric = case
     problem = instances(name, batch, n, metric)
     policy = NearestPolicy(name) if near else untrained(name)
     k = 1 if near else 3
-    cut = LNSSettings(k, k, 2, 2, n_sub, segments, order, inner)
+    cut = LNSSettings(k, k, 2, 2, n_sub, segments, order, inner, n_least)
     start = random_routes(problem, np.random.default_rng(seed))
     before = merit(problem, start)
     stop = MaxIterations(3)
@@ -374,6 +375,40 @@ def test_callback_sees_every_iteration() -> None:
     assert 0 < seen[-1].improvement_rate <= 1
 
 
+def test_sizes_are_halves_of_n_sub_down_to_the_least() -> None:
+    """The paper's single size is the default."""
+    assert LNSSettings(n_sub=100).sizes == [100]
+    assert LNSSettings(n_sub=100, n_least=25).sizes == [25, 50, 100]
+    assert LNSSettings(n_sub=100, n_least=26).sizes == [50, 100]
+
+
+def test_sub_problems_grow_when_small_ones_find_nothing() -> None:
+    """An optimal tour is tried with every size, and then from the beginning."""
+    angle = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+    problem = TSP(np.stack([np.cos(angle), np.sin(angle)], axis=1))
+    seen: list[int] = []
+
+    sizes: list[int] = []
+
+    class Counting(NearestPolicy):
+        """Counts the steps of each construction."""
+
+        def encode(self, state: State) -> Tensor:
+            """Begins a new count where the state is not a step smaller."""
+            nodes = state.node.shape[1]
+            if not seen or nodes != seen[-1] - 1:
+                sizes.append(nodes)
+            seen.append(nodes)
+            return super().encode(state)
+
+    cut = LNSSettings(1, 1, 1, 1, 32, segments=1, n_least=8)
+    start = [[list(range(40))]]
+    large_neighborhood_search(
+        Counting("tsp"), problem, cut, MaxIterations(7), start=start
+    )
+    assert sizes == [8, 16, 32, 8, 16, 32, 8]
+
+
 def test_no_improvement_ends_the_search() -> None:
     """A solution that cannot get better is not searched for ever."""
     problem = TSP([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -448,6 +483,8 @@ def test_policies_without_recurrence_get_k_of_one() -> None:
         ({"b_sub": -1}, "b_sub must be at least 1, got -1"),
         ({"n_sub": 3}, "n_sub must be at least 4, got 3"),
         ({"segments": 0}, "segments must be at least 1, got 0"),
+        ({"n_least": 3}, "n_least must be in 4..n_sub = 100, got 3"),
+        ({"n_least": 101}, "n_least must be in 4..n_sub = 100, got 101"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict, message: str) -> None:
