@@ -36,6 +36,12 @@ def _carry_on() -> None:
     """Does nothing: the search goes on."""
 
 
+def _check_scores(score: Float[Tensor, "*any"]) -> None:
+    """Raises if a network gave no numbers; checked once, sums of NaN stay NaN."""
+    if score.isnan().any():
+        raise ValueError("the policy's scores are not finite numbers but NaN")
+
+
 def _stacked(state: State, decisions: list[Tensor]) -> Tensor:
     if not decisions:  # instances of one or two nodes leave nothing to decide
         return state.node.new_empty(state.node.shape[0], 0)
@@ -59,13 +65,16 @@ def greedy(
     _check_k(k)
     t, decisions = 0, []
     h = torch.empty(0)  # E gives the first one
+    score = torch.zeros(state.node.shape[0], device=state.node.device)
     while not state.done:
         on_step()
         h = policy.encode(state) if t % k == 0 else policy.update(h, state)
-        action = policy.score(h, state).argmax(dim=-1)
+        likeliest, action = policy.score(h, state).max(dim=-1)
+        score = score + likeliest
         decisions.append(state.decision(action))
         state = state.step(action)
         t += 1
+    _check_scores(score)
     return Solutions(_stacked(state, decisions), state.cost)
 
 
@@ -108,6 +117,7 @@ def beam_search(
         decisions = torch.cat([decisions[parent], chosen], dim=1)
         state = state.step(action)
         t += 1
+    _check_scores(score)
     cost = state.cost.view(batch, -1).masked_fill(score.isinf(), torch.inf)
     winner = first[:, 0] * cost.shape[1] + cost.argmin(dim=1)
     return Solutions(decisions[winner], state.cost[winner])

@@ -288,7 +288,6 @@ def test_each_step_can_be_watched_and_stopped() -> None:
 @every_problem
 @pytest.mark.parametrize("part", ["base.init.linear.weight", "decoder.weight"])
 @pytest.mark.parametrize("width", [None, 1, 4])
-@pytest.mark.xfail(strict=True, reason="scores are not checked for NaN yet")
 def test_weights_that_are_not_numbers_are_noticed(
     name: str, part: str, width: int | None
 ) -> None:
