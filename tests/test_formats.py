@@ -329,6 +329,23 @@ def test_json_describes_all_problems() -> None:
         assert_array_equal(problem.coords[0], tsp["coords"])
 
 
+def test_matrix_in_json_follows_the_depot_to_the_front() -> None:
+    """Rows and columns are reordered with the nodes."""
+    instance = {
+        "problem": "op",
+        "metric": "EXPLICIT",
+        "coords": [[0, 0], [0, 9], [9, 9], [9, 0]],
+        "matrix": MATRIX.tolist(),
+        "depot": 2,
+        "prizes": [1, 2, 0, 4],
+        "limit": 100,
+    }
+    (problem,) = read_json(instance)
+    assert problem.matrix is not None
+    assert_array_equal(problem.matrix[0], [0, 13, 23, 34])
+    assert problem.length([[[1, 3]]])[0] == 13 + 14 + 34
+
+
 # Other readers as oracles ----------------------------------------------------
 
 
