@@ -37,7 +37,7 @@ def save_policy(policy: Policy, folder: Path | str, **info: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().contiguous() for name, t in policy.state_dict().items()}
     data = save_tensors(tensors)
-    write_atomic(folder / WEIGHTS, lambda file: file.write(data))
+    write_atomic(folder / WEIGHTS, data)
     config = {
         "schema": SCHEMA,
         "name": folder.name,

@@ -20,10 +20,11 @@ from numpy import ndarray
 
 from renco.cluster import label_on_ray
 from renco.data import PARTS, Trajectories, read_parts, write_set
+from renco.files import write_atomic
 from renco.labeller import load_instance
 from renco.manifest import MANIFEST, Manifest, read_manifest
 from renco.progress import Callback, Progress
-from renco.storage import DamagedData, array_bytes, write_atomically
+from renco.storage import DamagedData, array_bytes
 from renco.workers import Answer, Failure, label_locally
 
 FAILURES = "failures.jsonl"
@@ -188,7 +189,7 @@ class Run:
     def _write(self, chunk: range, rows: ndarray) -> None:
         path = self.folder / PARTS / f"{chunk.start:09d}.npy"
         try:
-            write_atomically(path, array_bytes(rows))
+            write_atomic(path, array_bytes(rows))
         except FileNotFoundError:
             if not read_manifest(self.folder).shards:  # by another run, meanwhile
                 raise
@@ -225,7 +226,7 @@ def claim(folder: Path, plan: Manifest) -> Manifest:
         if others:
             raise ValueError(f"{folder} is not empty: it holds {min(others)}")
         (folder / PARTS).mkdir(exist_ok=True)
-        write_atomically(folder / MANIFEST, plan.to_json().encode())
+        write_atomic(folder / MANIFEST, plan.to_json().encode())
     there = read_manifest(folder)
     now, then = json.loads(plan.to_json()), json.loads(there.plan.to_json())
     for key, value in now.items():

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float64, Int
 from numpy import ndarray
 
+from renco.files import write_atomic
 from renco.manifest import MANIFEST, Manifest, read_manifest
 from renco.problems import PROBLEMS, Problem
 from renco.storage import (
@@ -27,7 +28,6 @@ from renco.storage import (
     array_bytes,
     file_hash,
     read_rows,
-    write_atomically,
 )
 
 PARTS = "parts"
@@ -259,7 +259,7 @@ def write_set(folder: Path, manifest: Manifest, pieces: Iterable[ndarray]) -> No
 
     def write(rows: ndarray) -> None:
         path = folder / f"shard-{len(hashes):05d}.npy"
-        write_atomically(path, array_bytes(rows))
+        write_atomic(path, array_bytes(rows))
         hashes[path.name] = file_hash(path)
 
     for rows in pieces:
@@ -281,4 +281,4 @@ def write_set(folder: Path, manifest: Manifest, pieces: Iterable[ndarray]) -> No
         write(np.concatenate(kept))
     mean = math.fsum(costs) / len(costs) if costs else None
     done = replace(manifest, mean_cost=mean, shards=hashes)
-    write_atomically(folder / MANIFEST, done.to_json().encode())
+    write_atomic(folder / MANIFEST, done.to_json().encode())

@@ -3,41 +3,34 @@
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Callable
+import secrets
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 
-def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Writes a file so that a crash leaves the old one or the new one, whole.
-
-    Args:
-        path: The file to replace; its folder must exist.
-        write: Called with the open temporary file.
 
     Raises:
         OSError: The disk is full or the folder cannot be written; the old file stays.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
+        with temporary.open("xb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes private files; give this one the usual permissions.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder survive a power failure, where that is possible."""
+    if os.name == "nt":  # folders cannot be opened there
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -48,7 +41,7 @@ def _sync_folder(folder: Path) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Writes readable JSON, atomically."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    write_atomic(path, lambda file: file.write(text.encode()))
+    write_atomic(path, text.encode())
 
 
 def sha256(path: Path) -> str:

@@ -24,9 +24,10 @@ from numpy import ndarray
 
 from renco import metrics
 from renco.data import BLOCK, Trajectories, hash_instances, write_set
+from renco.files import write_atomic
 from renco.manifest import Manifest
 from renco.problems import OP, Problem
-from renco.storage import DamagedData, write_atomically
+from renco.storage import DamagedData
 
 LARGEST_HEADER = 1 << 20
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9, "lc": 0, "lp": 0, "pb": 0}]
@@ -64,7 +65,7 @@ def pack(data: Trajectories, file: File) -> None:
         "decisions": digests[1].hexdigest(),
     }
     content = lzma.compress(b"".join(streams), format=lzma.FORMAT_XZ, filters=FILTERS)
-    write_atomically(Path(file), json.dumps(header).encode() + b"\n" + content)
+    write_atomic(Path(file), json.dumps(header).encode() + b"\n" + content)
 
 
 def unpack(file: File, folder: File) -> Trajectories:

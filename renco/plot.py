@@ -188,7 +188,7 @@ def _written(figure: Figure, path: str | Path | None) -> Figure:
     with mpl.rc_context({"svg.hashsalt": "renco"}):
         metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
         figure.savefig(buffer, format=suffix, dpi=DOTS_PER_INCH, metadata=metadata)
-    write_atomic(Path(path), lambda file: file.write(buffer.getvalue()))
+    write_atomic(Path(path), buffer.getvalue())
     return figure
 
 

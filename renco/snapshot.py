@@ -27,7 +27,7 @@ def write_snapshot(path: Path, run: "Run", settings: dict[str, Any]) -> None:
     notes = {name: getattr(run, name) for name in COUNTERS} | {"settings": settings}
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     data = save(contiguous, metadata={"run": json.dumps(notes)})
-    write_atomic(path, lambda file: file.write(data))
+    write_atomic(path, data)
 
 
 def read_snapshot(path: Path, run: "Run", settings: dict[str, Any]) -> None:

@@ -14,9 +14,10 @@ from standins import labelled, plan
 
 from renco import data
 from renco.data import Trajectories, write_set
+from renco.files import write_atomic
 from renco.manifest import MANIFEST, Manifest, read_manifest
 from renco.problems import CVRP, OP, PROBLEMS
-from renco.storage import DamagedData, array_bytes, file_hash, write_atomically
+from renco.storage import DamagedData, array_bytes, file_hash
 
 
 def make(folder: Path, manifest: Manifest) -> Trajectories:
@@ -267,14 +268,14 @@ def test_a_failed_write_leaves_the_old_file(
 ) -> None:
     """A full disk raises, and neither destroys anything nor leaves rubbish."""
     path = tmp_path / "file"
-    write_atomically(path, b"old")
+    write_atomic(path, b"old")
 
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, b"new")
+        write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 

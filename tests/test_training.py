@@ -315,7 +315,7 @@ def test_a_full_disk_keeps_the_old_snapshot(
 
     monkeypatch.setattr("renco.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write_atomic(tmp_path / SNAPSHOT, lambda file: file.write(b"new"))
+        write_atomic(tmp_path / SNAPSHOT, b"new")
     assert (tmp_path / SNAPSHOT).read_bytes() == before
     assert not list(tmp_path.glob(f".{SNAPSHOT}*"))
 
