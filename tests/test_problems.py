@@ -613,10 +613,10 @@ CVRP_CASES = [
     ({"capacity": -5}, "capacity must be positive, got -5"),
     ({"capacity": NAN}, "capacity.* is nan"),
     ({"capacity": INF}, "capacity.* is inf"),
-    ({"capacity": [10, 10]}, r"\(2,\) capacities for 1 instances"),
+    ({"capacity": [10, 10]}, r"capacity has shape \(2,\) for 1 instances"),
     ({"capacity": "ten"}, "capacity must be numbers"),
     ({"capacity": None}, "capacity must be numbers"),
-    ({"capacity": [[10]]}, r"\(1, 1\) capacities for 1 instances"),
+    ({"capacity": [[10]]}, r"capacity has shape \(1, 1\) for 1 instances"),
 ]
 OP_CASES = [
     ({"prizes": [0, 1]}, r"prizes must have shape \(1, 3\) .* got \(1, 2\)"),
@@ -630,7 +630,7 @@ OP_CASES = [
     ({"limit": NAN}, "limit.* is nan"),
     ({"limit": INF}, "limit.* is inf"),
     ({"limit": "long"}, "limit must be numbers"),
-    ({"limit": [1, 2]}, r"\(2,\) limits for 1 instances"),
+    ({"limit": [1, 2]}, r"limit has shape \(2,\) for 1 instances"),
 ]
 GOOD = {
     "tsp": {"coords": OK},

@@ -67,6 +67,11 @@ def as_points(value: Any) -> ndarray:
             "coords must have shape (nodes, 2) or (batch, nodes, 2), "
             f"got {points.shape}"
         )
+    batch, nodes, _ = points.shape
+    if batch == 0:
+        raise ValueError(f"a batch needs at least one instance, got {batch}")
+    if nodes == 0:
+        raise ValueError(f"an instance needs at least one node, got {nodes}")
     if (abs(points) > LARGEST).any():
         where = tuple(int(i) for i in np.argwhere(abs(points) > LARGEST)[0])
         raise ValueError(
@@ -276,11 +281,7 @@ class Problem(ABC):
         self._check_common()
 
     def _check_common(self) -> None:
-        batch, nodes, _ = self.coords.shape
-        if batch == 0:
-            raise ValueError(f"a batch needs at least one instance, got {batch}")
-        if nodes == 0:
-            raise ValueError(f"an instance needs at least one node, got {nodes}")
+        nodes = self.coords.shape[1]
         if self.metric == metrics.EXPLICIT:
             if self.matrix is None:
                 raise ValueError("metric EXPLICIT needs a matrix of distances")
@@ -344,6 +345,39 @@ def check_decisions(decisions: Tensor, batch: int, steps: int, step: int = 0) ->
 def batched(array: ndarray, dims: int) -> ndarray:
     """Adds the leading batch axis to the arrays of a single instance."""
     return array[None] if array.ndim == dims - 1 else array
+
+
+def per_node(
+    name: str, value: Any, points: Float64[ndarray, "batch node 2"]
+) -> Float64[ndarray, "batch node"]:
+    """Converts values of the nodes of one instance or of a batch.
+
+    Raises:
+        ValueError: There is not one for each node.
+    """
+    array = batched(as_array(name, value), 2)
+    if array.shape != points.shape[:2]:
+        raise ValueError(
+            f"{name} must have shape {points.shape[:2]} as the nodes have, "
+            f"got {array.shape}"
+        )
+    return array
+
+
+def per_instance(
+    name: str, value: Any, points: Float64[ndarray, "batch node 2"]
+) -> Float64[ndarray, " batch"]:
+    """Converts a value of each instance; one alone is for all of them.
+
+    Raises:
+        ValueError: There is not one for each instance.
+    """
+    array, batch = batched(as_array(name, value), 1), len(points)
+    if array.shape == (1,):
+        return np.broadcast_to(array, (batch,))
+    if array.shape != (batch,):
+        raise ValueError(f"{name} has shape {array.shape} for {batch} instances")
+    return array
 
 
 def generators(seed: int, first: int, batch: int) -> list[np.random.Generator]:

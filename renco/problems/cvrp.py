@@ -16,11 +16,11 @@ from renco.problems.base import (
     Infeasible,
     Problem,
     Routes,
-    as_array,
     as_points,
-    batched,
     check_decisions,
     generators,
+    per_instance,
+    per_node,
     uniform_points,
 )
 from renco.state import State, span
@@ -120,26 +120,15 @@ class CVRP(Problem):
     def __init__(self, coords: Any, demands: Any, capacity: Any, **common: Any) -> None:
         """Takes one instance or a batch; `demands` includes the depot's zero."""
         points = as_points(coords)
-        capacity = batched(as_array("capacity", capacity), 1)
         self._set(
             coords=points,
-            demands=batched(as_array("demands", demands), 2),
-            capacity=np.broadcast_to(capacity, points.shape[:1])
-            if capacity.shape == (1,)
-            else capacity,
+            demands=per_node("demands", demands, points),
+            capacity=per_instance("capacity", capacity, points),
             **common,
         )
         self._check_demands()
 
     def _check_demands(self) -> None:
-        batch, nodes, _ = self.coords.shape
-        if self.demands.shape != (batch, nodes):
-            raise ValueError(
-                f"demands must have shape {(batch, nodes)} as the nodes have, "
-                f"got {self.demands.shape}"
-            )
-        if self.capacity.shape != (batch,):
-            raise ValueError(f"{self.capacity.shape} capacities for {batch} instances")
         for i, capacity in enumerate(self.capacity):
             if capacity <= 0:
                 raise ValueError(f"capacity must be positive, got {capacity:g}")

@@ -16,10 +16,10 @@ from renco.problems.base import (
     Infeasible,
     Problem,
     Routes,
-    as_array,
     as_points,
-    batched,
     generators,
+    per_instance,
+    per_node,
     uniform_points,
 )
 from renco.state import State
@@ -125,26 +125,15 @@ class OP(Problem):
     def __init__(self, coords: Any, prizes: Any, limit: Any, **common: Any) -> None:
         """Takes one instance or a batch; `prizes` includes the depot's zero."""
         points = as_points(coords)
-        limit = batched(as_array("limit", limit), 1)
         self._set(
             coords=points,
-            prizes=batched(as_array("prizes", prizes), 2),
-            limit=np.broadcast_to(limit, points.shape[:1])
-            if limit.shape == (1,)
-            else limit,
+            prizes=per_node("prizes", prizes, points),
+            limit=per_instance("limit", limit, points),
             **common,
         )
         self._check_prizes()
 
     def _check_prizes(self) -> None:
-        batch, nodes, _ = self.coords.shape
-        if self.prizes.shape != (batch, nodes):
-            raise ValueError(
-                f"prizes must have shape {(batch, nodes)} as the nodes have, "
-                f"got {self.prizes.shape}"
-            )
-        if self.limit.shape != (batch,):
-            raise ValueError(f"{self.limit.shape} limits for {batch} instances")
         for i, limit in enumerate(self.limit):
             if limit < 0:
                 raise ValueError(f"limit must not be negative, got {limit:g}")
