@@ -671,6 +671,17 @@ def test_writing_is_all_or_nothing(
     assert [p.name for p in tmp_path.iterdir()] == ["a.sol"]
 
 
+def test_reader_of_the_old_file_is_not_disturbed(tmp_path: Path) -> None:
+    """The new contents come under the old name as another file."""
+    path = tmp_path / "a.sol"
+    problem = read(SHIPPED / "demo-tsp8.json")
+    write_solution(path, problem, [list(range(8))], 1.0)
+    before = path.read_text()
+    with path.open() as old:
+        write_solution(path, problem, [list(range(7, -1, -1))], 2.0)
+        assert old.read() == before != path.read_text()
+
+
 def test_written_files_obey_the_umask(tmp_path: Path) -> None:
     """Others may read results if the user lets them."""
     old = os.umask(0o022)
