@@ -26,7 +26,12 @@ ALLOWED = {
         "renco.segments",
     },
     "renco.experts": {"renco.metrics", "renco.problems", "renco.experts"},
-    "renco.formats": {"renco.metrics", "renco.problems", "renco.formats"},
+    "renco.formats": {
+        "renco.files",
+        "renco.metrics",
+        "renco.problems",
+        "renco.formats",
+    },
 }
 """What the lower parts may import, wherever in a file. A reader goes up, never down."""
 

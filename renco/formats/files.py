@@ -1,9 +1,6 @@
-"""Text in and out of files: bounded, decoded, atomic; and the readers' one error."""
+"""Text out of files: bounded and decoded; and the readers' one error."""
 
-import contextlib
-import os
 import re
-import secrets
 from pathlib import Path
 
 MAX_BYTES = 200 * 2**20
@@ -86,24 +83,3 @@ def numbered_lines(text: str, source: str) -> list[tuple[int, str]]:
         if stripped := line.strip():
             lines.append((number, stripped))
     return lines
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Writes a file so that a reader sees the old contents or the new, never half.
-
-    Raises:
-        OSError: The folder is missing or cannot be written to.
-    """
-    path = Path(path)
-    # Beside the target: only a rename within one file system is atomic. Opened by
-    # hand rather than by tempfile, whose files only their owner may read.
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with draft.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy import ndarray
 
-from renco.formats.files import write_text
+from renco.files import write_atomic
 from renco.formats.solutions import check_single, numbers_of
 from renco.metrics import EXPLICIT
 from renco.problems import CVRP, OP, Problem, Routes
@@ -36,7 +36,7 @@ def write(path: str | Path, problem: Problem) -> None:
     else:
         known = f"{SUFFIXES[problem.name]} or .json"
         raise ValueError(f"a {problem.name} is written to {known}, got {str(path)!r}")
-    write_text(path, text)
+    write_atomic(Path(path), text.encode())
 
 
 def write_solution(
@@ -76,7 +76,7 @@ def write_solution(
         known = ".sol, .json" + ", .tour" * (problem.name == "tsp")
         what = f"a solution of a {problem.name} is written to {known}"
         raise ValueError(f"{what}, got {str(path)!r}")
-    write_text(path, text)
+    write_atomic(Path(path), text.encode())
 
 
 def _number(value: float) -> str:
