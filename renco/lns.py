@@ -20,7 +20,9 @@ from renco.state import State
 from renco.stop import Stop
 
 WORTHWHILE = 0.1
-"""Part of the sub-problems that must get better to stay with their size."""
+"""Part of the sub-problems that must get better, or the next stage begins."""
+OVERLAP = 3
+"""How often the sub-problems of an iteration may cover an instance."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,6 @@ class LNSSettings:
         b_sub: Beam width for sub-problems.
         n_sub: Nodes of a sub-problem: with both ends for the TSP, open customers
             for the CVRP and open nodes for the OP.
-        n_least: Nodes of the smallest sub-problems. Unlike the paper, which has one
-            size, the search begins with these and doubles them, up to n_sub, when
-            fewer than one in ten gets better, then begins again. None for n_sub.
         segments: Sub-problems per instance and iteration; None for as many as keep
             the machine busy. The paper has all that fit for the TSP, one for the
             CVRP.
@@ -44,6 +43,10 @@ class LNSSettings:
             "near" each other.
         inner: OP: whether a segment may end at any visited node, not only at the
             depot.
+        n_least: Unlike the paper, which has one size of sub-problems, the search
+            begins with this one and goes on to larger ones, up to n_sub, as small
+            ones stop to get better. None for n_sub.
+        b_least: The same for beam widths, up to b_sub. None for b_sub.
     """
 
     k_init: int = 1000
@@ -55,32 +58,29 @@ class LNSSettings:
     order: RouteChoice = "near"
     inner: bool = False
     n_least: int | None = None
+    b_least: int | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError if a setting makes no sense."""
-        for name in ("k_init", "k_sub", "b_init", "b_sub"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} must be at least 1, got {getattr(self, name)}"
-                )
-        if self.n_sub < 4:  # a path between fixed ends needs two nodes to swap
-            raise ValueError(f"n_sub must be at least 4, got {self.n_sub}")
-        if self.segments is not None and self.segments < 1:
-            raise ValueError(f"segments must be at least 1, got {self.segments}")
-        if self.n_least is not None and not 4 <= self.n_least <= self.n_sub:
-            raise ValueError(
-                f"n_least must be in 4..n_sub = {self.n_sub}, got {self.n_least}"
-            )
+        least = {"n_sub": 4, "n_least": 4}  # two nodes to swap between fixed ends
+        for name in ("k_init", "k_sub", "b_init", "b_sub", "b_least", "segments"):
+            least[name] = 1
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise ValueError(f"{name} must be at least {smallest}, got {value}")
         if self.order not in ("random", "near"):
             raise ValueError(f"order must be random or near, got {self.order!r}")
 
     @property
-    def sizes(self) -> list[int]:
-        """The sizes of sub-problems, smallest first: halves of n_sub."""
-        sizes = [self.n_sub]
+    def stages(self) -> list[tuple[int, int]]:
+        """Size and beam width of sub-problems, the cheapest first."""
+        sizes, widths = [self.n_sub], [self.b_sub]
         while sizes[0] // 2 >= (self.n_least or self.n_sub):
             sizes.insert(0, sizes[0] // 2)
-        return sizes
+        while widths[0] // 4 >= (self.b_least or self.b_sub):
+            widths.insert(0, widths[0] // 4)
+        return [(size, width) for width in widths for size in sizes]
 
     @classmethod
     def default(cls, problem: str, n: int, *, recurrent: bool) -> Self:
@@ -213,7 +213,7 @@ class _Search:
         self.device = parameter.device
         self.tokens = tokens_at_once(self.device)
         self.iterations = self.tried = self.improved = 0
-        self.sizes, self.level = settings.sizes, 0
+        self.stage = 0
         self.history: list[list[tuple[float, float]]] = [
             [] for _ in range(len(problem))
         ]
@@ -289,10 +289,11 @@ class _Search:
     def _iterate(self, segments: Segments[Any]) -> bool:
         """Runs one iteration; false if the instances have no sub-problems."""
         settings, problem = self.settings, self.problem
-        size = min(self.sizes[self.level], problem.n + 1)
-        count, width = settings.segments, settings.b_sub
+        size, width = settings.stages[self.stage]
+        size, count = min(size, problem.n + 1), settings.segments
         if count is None:
-            count = max(1, self.tokens // (width * size * len(problem)))
+            count = self.tokens // (width * size * len(problem))
+            count = max(1, min(count, OVERLAP * problem.n // size))
         count, width = self.pace.plan(count, width, len(problem), size)
         how = CutSettings(size, settings.order, settings.inner)
         cut = segments.sample_subproblem(count, how, self.rng)
@@ -305,7 +306,7 @@ class _Search:
         self.tried += len(cut)
         self.improved += int(accepted.sum())
         if accepted.mean() < WORTHWHILE:
-            self.level = (self.level + 1) % len(self.sizes)
+            self.stage = (self.stage + 1) % len(settings.stages)
         return True
 
     def _solve(self, state: State, k: int, width: int) -> Int[ndarray, "row step"]:

@@ -375,11 +375,12 @@ def test_callback_sees_every_iteration() -> None:
     assert 0 < seen[-1].improvement_rate <= 1
 
 
-def test_sizes_are_halves_of_n_sub_down_to_the_least() -> None:
-    """The paper's single size is the default."""
-    assert LNSSettings(n_sub=100).sizes == [100]
-    assert LNSSettings(n_sub=100, n_least=25).sizes == [25, 50, 100]
-    assert LNSSettings(n_sub=100, n_least=26).sizes == [50, 100]
+def test_stages_go_from_small_and_narrow_to_large_and_wide() -> None:
+    """The paper's single size and width is what comes without a least one."""
+    assert LNSSettings(n_sub=100, b_sub=16).stages == [(100, 16)]
+    assert LNSSettings(n_sub=20, n_least=25).stages == [(20, 16)]
+    grow = LNSSettings(n_sub=100, b_sub=4, n_least=25, b_least=1)
+    assert grow.stages == [(25, 1), (50, 1), (100, 1), (25, 4), (50, 4), (100, 4)]
 
 
 def test_sub_problems_grow_when_small_ones_find_nothing() -> None:
@@ -483,8 +484,8 @@ def test_policies_without_recurrence_get_k_of_one() -> None:
         ({"b_sub": -1}, "b_sub must be at least 1, got -1"),
         ({"n_sub": 3}, "n_sub must be at least 4, got 3"),
         ({"segments": 0}, "segments must be at least 1, got 0"),
-        ({"n_least": 3}, "n_least must be in 4..n_sub = 100, got 3"),
-        ({"n_least": 101}, "n_least must be in 4..n_sub = 100, got 101"),
+        ({"n_least": 3}, "n_least must be at least 4, got 3"),
+        ({"b_least": 0}, "b_least must be at least 1, got 0"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict, message: str) -> None:
