@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from renco.problems import Infeasible as Infeasible
     from renco.problems import Problem as Problem
     from renco.result import Result as Result
+    from renco.solver import default_model as default_model
     from renco.solver import solve as solve
     from renco.stop import MaxIterations as MaxIterations
     from renco.stop import MaxRuntime as MaxRuntime
@@ -53,7 +54,7 @@ _HOME = {
     "model": ("Policy",),
     "problems": ("CVRP", "OP", "PROBLEMS", "TSP", "Infeasible", "Problem"),
     "result": ("Result",),
-    "solver": ("solve",),
+    "solver": ("default_model", "solve"),
     "stop": ("MaxIterations", "MaxRuntime", "NoImprovement"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
