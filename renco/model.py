@@ -145,7 +145,7 @@ def relative_features(
     length = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
     close = torch.log1p(length)
     offsets = offsets * (close / length.clamp_min(1e-6))
-    size = xy.new_full((*xy.shape[:2], 1), math.log(xy.shape[1] / 50))
+    size = xy.new_full((*xy.shape[:2], 1), xy.shape[1] / 50).log()
     return torch.cat([offsets.flatten(2), close.flatten(2), size], dim=-1)
 
 
