@@ -122,11 +122,22 @@ class Result:
             ]
         )
 
-    def plot(self, path: str | Path) -> None:
-        """Draws the routes to a `.png`, `.svg` or `.pdf` file."""
+    def plot(self, path: str | Path, reference: float | None = None) -> None:
+        """Draws the routes to a `.png`, `.svg` or `.pdf` file.
+
+        Args:
+            path: The file to write.
+            reference: Cost to state the gap to; by default the best known one.
+        """
         from renco.plot import plot_routes
 
-        plot_routes(self.problem, self.solution, path, title=self.instance)
+        plot_routes(
+            self.problem,
+            self.solution,
+            path,
+            title=self.instance,
+            reference=reference,
+        )
 
     def write(self, path: str | Path) -> None:
         """Writes the solution: `.sol`, `.tour` (TSP), or `.json` with everything."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from renco.checkpoints import load, read_config, shipped
-from renco.formats import read_solution
+from renco.formats import read, read_solution
 from renco.lns import Callback, SearchResult
 from renco.model import Policy
 from renco.problems import Problem, Routes
@@ -22,7 +22,7 @@ class NoModel(ValueError):
 
 
 def solve(
-    instance: Problem,
+    instance: Problem | str | Path,
     *,
     search: str = "lns",
     model: str | Path | Policy | None = None,
@@ -43,7 +43,7 @@ def solve(
     before it is returned.
 
     Args:
-        instance: One instance or a batch of equal size.
+        instance: One instance, a batch of equal size, or an instance file.
         search: `"greedy"`, `"beam"` or `"lns"`.
         model: Name of a shipped model, a folder, or a policy that is loaded already;
             None for the best shipped model of the problem.
@@ -63,9 +63,16 @@ def solve(
 
     Raises:
         ValueError: An argument makes no sense.
+        TypeError: The instance is none.
+        FormatError: The instance file cannot be read.
         CheckpointError: The model cannot be loaded.
         NoModel: No model for this problem is shipped.
     """
+    if isinstance(instance, str | Path):
+        instance = read(instance)
+    if not isinstance(instance, Problem):
+        kind = type(instance).__name__
+        raise TypeError(f"expected an instance such as renco.TSP(coords), got {kind}")
     found = find_search(search)
     options = SearchOptions(
         k=k,

@@ -18,6 +18,7 @@ from conftest import make_policy, small
 
 from renco import checkpoints, cli
 from renco.checkpoints import save_policy
+from renco.commands.limits import Limits
 from renco.commands.references import read_references
 from renco.commands.watching import Watcher
 from renco.data import write_set
@@ -383,7 +384,7 @@ def test_a_wrong_start_is_an_error(
     found = run(
         "solve", tsp, "--model", models["tsp"], "--start", tmp_path / "start.json"
     )
-    assert found.code == 1 and "not visited" in found.err
+    assert found.code == 1 and "start.json: not visited: nodes 4, 5" in found.err
 
 
 def test_limits_without_lns_are_explained(
@@ -413,6 +414,16 @@ def test_batches_give_the_same_solutions(
     together = json.loads(run("solve", *files, *options, "--batch").out)
     assert [v["routes"] for v in single] == [v["routes"] for v in together]
     assert [v["instance"] for v in together] == ["0", "1", "2"]
+
+
+def test_a_time_limit_is_per_instance_also_in_a_batch() -> None:
+    """Together they have the time of all."""
+    limits = Limits.of("lns", 2.0, None)
+    assert str(limits) == "2 s" and limits.times(3).seconds == 6.0
+    assert Limits.of("lns", None, 5).times(3) == Limits(None, 5)
+    assert Limits.of("lns", None, None).seconds == 10.0
+    assert Limits.of("beam", 2.0, 5).rule is None
+    assert str(Limits.of("lns", 2.5, 5)) == "2.5 s or 5 iterations"
 
 
 def test_a_model_of_another_problem_fails_that_input(
@@ -593,7 +604,8 @@ def test_plot_draws_instances_solutions_and_logs(
     assert run("plot", tsp, tmp_path / "a.tour", "--out", out).code == 0
     assert len(out.read_text()) > len(bare)
     (tmp_path / "bad.json").write_text('{"routes": [[1, 1]]}')
-    assert run("plot", tsp, tmp_path / "bad.json", "--out", out).code == 1
+    found = run("plot", tsp, tmp_path / "bad.json", "--out", out)
+    assert found.code == 1 and "visited more than once: node 1;" in found.err
     assert run("plot", tsp, "--out", tmp_path / "x.bmp").code == 2
     (tmp_path / "log.jsonl").write_text('{"seconds": 1, "loss": 2}\n')
     assert run("plot", tmp_path / "log.jsonl", "--out", out).code == 0

@@ -80,6 +80,20 @@ def test_a_batch_gives_a_list_in_order() -> None:
     assert [r.cost for r in results] == costs
 
 
+def test_an_instance_can_be_a_file(tmp_path: Path) -> None:
+    """Reading it first is not necessary."""
+    renco.write(tmp_path / "a.tsp", TSP([[0, 0], [0, 3], [4, 0]], title="abc"))
+    path = str(tmp_path / "a.tsp")
+    result = renco.solve(path, model=make_policy("tsp"), search="greedy")
+    assert isinstance(result, Result) and result.cost == 12 and result.instance == "abc"
+
+
+def test_things_that_are_no_instance_are_named(unchecked: None) -> None:
+    """A bare array of coordinates is a common mistake."""
+    with pytest.raises(TypeError, match="got ndarray"):
+        renco.solve(np.zeros((5, 2)))  # type: ignore[arg-type]
+
+
 def test_history_falls_and_ends_at_the_cost() -> None:
     """Only improvements are recorded, in order of time."""
     result = solve_one(small("tsp", batch=1, n=20), stop=MaxIterations(6))

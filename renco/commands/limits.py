@@ -28,6 +28,12 @@ class Limits:
             seconds = SECONDS
         return cls(seconds, iterations)
 
+    def times(self, instances: int) -> "Limits":
+        """Returns the limits of several instances that are solved together."""
+        if self.seconds is None:
+            return self
+        return Limits(self.seconds * instances, self.iterations)
+
     @property
     def rule(self) -> Rule | None:
         """The stop rule; None for searches that end by themselves."""

@@ -26,6 +26,7 @@ def plot(
     check_writable("--out", out, instance, solution or "-")
     from renco.formats import read, read_solution
     from renco.plot import check_format, plot_curves, plot_routes
+    from renco.violations import violations
 
     try:
         check_format(out)
@@ -36,8 +37,8 @@ def plot(
         return
     problem = read(instance)
     routes = None if solution is None else read_solution(solution, problem)
-    if routes is not None:
-        problem.cost([routes])
+    if routes is not None and (faults := violations(problem, routes)):
+        raise ValueError(f"{solution}: {'; '.join(faults)}")
     plot_routes(problem, routes, out)
 
 

@@ -61,7 +61,10 @@ def solve(
         str, typer.Option(metavar="auto|float32|bfloat16", help="Of the network.")
     ] = "auto",
     batch: Annotated[
-        bool, typer.Option("--batch", help="Solve files of equal size together.")
+        bool,
+        typer.Option(
+            "--batch", help="Solve files of equal size together, timed together."
+        ),
     ] = False,
     start: Annotated[
         str | None, typer.Option(metavar="FILE.sol", help="Solution to improve (lns).")

@@ -22,6 +22,7 @@ from renco.problems import Problem, Routes
 from renco.result import Result, percent_above
 from renco.searches import SearchOptions, find_search
 from renco.solver import as_results, find_device, find_policy, using_threads
+from renco.violations import violations
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +85,14 @@ class Job:
 
     def gap(self, result: Result) -> float | None:
         """Returns the gap to the reference that the user or the file gives."""
+        return percent_above(result.cost, self._known(result))
+
+    def _known(self, result: Result) -> float | None:
         reference = self.references.get(result.instance, self.references.get(""))
         if reference is None:
-            return result.gap
-        if result.problem.name == "op":  # people state prizes, not costs
-            reference = -abs(reference)
-        return percent_above(result.cost, reference)
+            return result.problem.best_known
+        # People state prizes, not costs.
+        return -abs(reference) if result.problem.name == "op" else reference
 
     def _check(self) -> None:
         """Raises usage errors before any work is done."""
@@ -165,6 +168,7 @@ class Job:
         search = find_search(self.search)
         options = SearchOptions(k=self.k, beam=self.beam, seed=self.seed)
         limits = Limits.of(self.search, self.time_limit, self.iterations)
+        limits = limits.times(len(group))
         if limits.rule is not None:
             options = replace(
                 options,
@@ -191,7 +195,12 @@ class Job:
         return self.policies[problem]
 
     def _start(self, problem: Problem) -> list[Routes] | None:
-        return None if self.start is None else [read_solution(self.start, problem)]
+        if self.start is None:
+            return None
+        routes = read_solution(self.start, problem)
+        if faults := violations(problem, routes):
+            raise ValueError(f"{self.start}: {'; '.join(faults)}")
+        return [routes]
 
     def _keep(self, result: Result) -> None:
         """Writes the files that are asked for, as soon as they can be."""
@@ -202,7 +211,7 @@ class Job:
             path = Path(self.picture)
             if self.several:
                 path = path.with_stem(f"{path.stem}-{file_name(result)}")
-            result.plot(self._unused(path))
+            result.plot(self._unused(path), self._known(result))
 
     def _unused(self, path: Path) -> Path:
         """Returns a name that no other instance of this call has taken."""

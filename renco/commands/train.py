@@ -1,6 +1,5 @@
 """`renco train`: from trajectories to a model."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -71,14 +70,15 @@ def train(
     finite("--minutes", minutes, positive=True)
     from dataclasses import replace
 
-    from renco.manifest import read_manifest
     from renco.solver import find_device, using_threads
+    from renco.testsets import open_data
     from renco.training import TrainConfig
     from renco.training import preset as find_preset
     from renco.training import train as run
 
     where = find_device(device)
-    problem = read_manifest(Path(data)).problem
+    trajectories = open_data(data)
+    problem = trajectories.manifest.problem
     if config is not None:
         settings = TrainConfig.from_toml(config)
     else:
@@ -96,9 +96,9 @@ def train(
         run(
             stage,
             settings,
-            data=data,
+            data=trajectories,
             out=out,
-            val=val,
+            val=None if val is None else open_data(val),
             base=base,
             resume=resume,
             device=where,
