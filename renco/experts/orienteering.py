@@ -4,8 +4,9 @@ Maximising prize alone leaves a search without a sense of direction: most moves
 change only the length. So a unit of prize is given a price in length, and length
 beyond the limit a penalty that adapts. The right price depends on the instance: too
 low and it pays to stay at home, too high and all tours look alike. It is set from
-the prize that a unit of length earns in the best tour so far, and raised between
-searches that start where the last one ended.
+the prize that a unit of length earns in the best tour so far. What a search leaves
+undone, since length is not what counts, is done by `insertion.improve`: it gains in
+two of five searches, 0.4 % of the prize on average.
 """
 
 from typing import Protocol, runtime_checkable
@@ -20,8 +21,15 @@ from renco.problems import OP
 
 LONGEST = 10_000_000
 """Scaled limit: large, since distances are rounded up."""
-STAGES = ((2.0, 0.1), (1.4, 0.45), (1.9, 0.45))
-"""Price of prize, times limit / collected prize; and share of the time."""
+RICHEST = 1e12
+"""Most that a visit is worth: PyVRP adds within 2^44, and this outweighs any length."""
+STAGES = ((2.0, 0.1, False), (1.5, 0.45, True), (1.8, 0.45, False))
+"""Price of prize, times limit / collected prize; share of the time; start afresh.
+
+The first only finds out how much prize there is to collect. The second starts from a
+random tour, since a start by insertion leads to a worse region (0.3 % of the prize);
+the third goes on from the best.
+"""
 
 
 @runtime_checkable
@@ -42,7 +50,7 @@ class TourSearch(Protocol):
             lengths: Whole distances; node 0 is the depot.
             prizes: Of each node, in units of length.
             limit: Longest tour.
-            start: Tour to begin with, without the depot.
+            start: Tour to begin with, without the depot; empty for a random one.
             share: Part of all the time to use.
 
         Returns:
@@ -70,12 +78,13 @@ def _collect(
     scale = factor(matrix, LONGEST, limit)
     # Rounded up: a tour within the limit here is one in the instance as well.
     lengths = np.ceil(matrix * scale).astype(np.int64)
-    for price, share in STAGES:
+    for price, share, afresh in STAGES:
         if len(best) == len(prizes) - 1:
             break  # everything is collected
         unit = price * limit * scale / prizes[best].sum()
-        worth = np.rint(prizes * unit).astype(np.int64)
-        tour = search(lengths, worth, int(limit * scale), best, share)
+        worth = np.rint(np.minimum(prizes * unit, RICHEST)).astype(np.int64)
+        start = [] if afresh else best
+        tour = search(lengths, worth, int(limit * scale), start, share)
         tour = improve(tour, matrix, prizes, limit)
         if prizes[tour].sum() > prizes[best].sum():
             best = tour

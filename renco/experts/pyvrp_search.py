@@ -124,7 +124,8 @@ class TourSearch:
             [lengths],
             [np.zeros_like(lengths)],
         )
-        first = pyvrp.Solution(data, [[node - 1 for node in start]] if start else [])
+        route = [node - 1 for node in start]
+        first = pyvrp.Solution(data, [route]) if route else None
         stop = Deadline(min(share * self.deadline.seconds, self.deadline.left))
         best = _search(
             pyvrp, data, stop, self.seed, self.penalty, self.neighbors, first
