@@ -239,8 +239,12 @@ class Processes:
     def share(self, batch: Batch) -> Batch:
         """Returns this process's rows of a batch."""
         state, actions = batch
+        if self.world == 1:
+            return batch
+        if len(actions) < self.world:
+            raise TrainingError(f"{len(actions)} rows for {self.world} processes")
         index = torch.arange(self.rank, len(actions), self.world, device=actions.device)
-        return (state.rows(index), actions[index]) if self.world > 1 else batch
+        return state.rows(index), actions[index]
 
     def average(self, tensors: list[Tensor]) -> None:
         """Replaces tensors by their means over all processes."""
@@ -497,6 +501,8 @@ class _Loop:
             loss = recurrent_loss(
                 run.policy, state, actions, config.k, through_base=config.joint
             )
+        # Shares of a batch may differ by a row; weighted, their mean is the batch's.
+        loss = loss * (len(actions) * self.together.world / len(batch[1]))
         for optimizer in run.optimizers:
             optimizer.zero_grad()
         loss.backward()
