@@ -11,6 +11,7 @@ excluded, environment and cost included. The last line is JSON.
 """
 
 import argparse
+import contextlib
 import json
 import resource
 import statistics
@@ -51,6 +52,21 @@ class Stopwatch:
         encoder.forward = timed  # type: ignore[method-assign]
 
 
+class Enough(Exception):
+    """The decoding has shown what it needs."""
+
+
+def only(steps: int) -> Callable[[], None]:
+    """Returns what ends a decoding after some steps; 0 lets it run."""
+    left = iter(range(steps))
+
+    def on_step() -> None:
+        if steps and next(left, None) is None:
+            raise Enough
+
+    return on_step
+
+
 def random_policy(problem: str, recurrent: str | None, plain: bool) -> Policy:
     """Returns an untrained policy of the paper's base size, or with our options."""
     config = PolicyConfig.for_state(
@@ -69,7 +85,7 @@ def random_policy(problem: str, recurrent: str | None, plain: bool) -> Policy:
 def measure(problem: str, n: int, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns one row per policy, from interleaved runs."""
     instance = PROBLEMS[problem].random(1, n, seed=1)
-    names = [None, *RECURRENT]
+    names = [None, *RECURRENT] if not given.smallest else [RECURRENT[-1]]
     policies = [random_policy(problem, name, not given.ours) for name in names]
     watches = [Stopwatch(policy) for policy in policies]
     runs: list[list[tuple[float, float, float]]] = [[] for _ in names]
@@ -78,8 +94,15 @@ def measure(problem: str, n: int, given: argparse.Namespace) -> list[dict[str, A
             watch.base = watch.recurrent = 0.0
             began = time.perf_counter()
             k = 1000 if policy.recurrent is not None else 1
-            found = beam_search(policy, instance.start(), k=k, width=given.width)
-            instance.cost(instance.routes(found.decisions))
+            with contextlib.suppress(Enough):
+                found = beam_search(
+                    policy,
+                    instance.start(),
+                    k=k,
+                    width=given.width,
+                    on_step=only(given.steps),
+                )
+                instance.cost(instance.routes(found.decisions))
             total = time.perf_counter() - began
             if repeat:  # the first round warms up
                 runs[i].append((total, watch.base, watch.recurrent))
@@ -113,11 +136,15 @@ def show(row: dict[str, Any]) -> None:
     )
 
 
-def memory(width: int) -> dict[str, Any]:
-    """Decodes n = 1000 with the base model and returns the peak memory."""
+def memory(width: int, steps: int = 8) -> dict[str, Any]:
+    """Begins to decode n = 1000 and returns the peak memory.
+
+    States only get smaller: a few steps, the base encoder's among them, see the peak.
+    """
     instance = PROBLEMS["cvrp"].random(1, 1000, seed=1)
     policy = random_policy("cvrp", RECURRENT[0], plain=True)
-    beam_search(policy, instance.start(), k=1000, width=width)
+    with contextlib.suppress(Enough):
+        beam_search(policy, instance.start(), k=4, width=width, on_step=only(steps))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"cvrp n = 1000, beam {width}: peak memory {peak:.2f} GB")
     return {"peak_gb": peak}
@@ -133,6 +160,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=0, help="only the first steps")
+    parser.add_argument("--smallest", action="store_true", help="the smallest U only")
     parser.add_argument("--ours", action="store_true", help="zoom, relative, geometry")
     parser.add_argument("--memory", action="store_true", help="peak memory only")
     given = parser.parse_args()
@@ -147,7 +176,16 @@ def main() -> None:
             for row in measure(problem, n, given):
                 rows.append(row)
                 show(row)
-    print(json.dumps({"threads": given.threads, "width": given.width, "rows": rows}))
+    print(
+        json.dumps(
+            {
+                "threads": given.threads,
+                "width": given.width,
+                "steps": given.steps,
+                "rows": rows,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":
