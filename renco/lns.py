@@ -41,8 +41,8 @@ class LNSSettings:
             CVRP.
         order: CVRP: which routes are cut together, "random" as in the paper or
             "near" each other.
-        inner: OP: whether a segment may end at any visited node, not only at the
-            depot.
+        inner: OP: whether half of the segments end at any visited node. Policies
+            learn to end at the depot, but can do this too.
         n_least: Unlike the paper, which has one size of sub-problems, the search
             begins with this one and goes on to larger ones, up to n_sub, as small
             ones stop to get better. None for n_sub.
@@ -56,7 +56,7 @@ class LNSSettings:
     n_sub: int = 100
     segments: int | None = None
     order: RouteChoice = "near"
-    inner: bool = False
+    inner: bool = True
     n_least: int | None = None
     b_least: int | None = None
 
@@ -97,11 +97,11 @@ class LNSSettings:
 
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "tsp": {"b_sub": 16, "n_sub": 100},
-    "cvrp": {"b_sub": 16, "n_sub": 100},
-    "op": {"b_sub": 16, "n_sub": 100},
+    "tsp": {"n_sub": 100, "n_least": 25, "b_sub": 4, "b_least": 1},
+    "cvrp": {"n_sub": 50, "n_least": 25, "b_sub": 4, "b_least": 1},
+    "op": {"n_sub": 100, "n_least": 25, "b_sub": 4, "b_least": 1},
 }
-"""What differs between problems."""
+"""What is best on two cores, by problem."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,13 +19,18 @@ Hurry = Callable[[], bool]
 NEIGHBOURS = 40
 """Savings of farther pairs are small; all pairs would take quadratic memory."""
 
+POWERS = (0.5, 0.75, 1.0)
+"""Of the added length, by which prizes are divided: none is best everywhere."""
+ATTEMPTS = 12
+"""Orienteering tours, each around another node, of which the best is taken."""
+
 
 def quick_start(
     problem: Problem, rng: np.random.Generator, hurry: Hurry = lambda: False
 ) -> list[Routes]:
     """Returns a feasible solution of each instance.
 
-    Random insertion for the TSP, savings for the CVRP, insertion by prize per
+    Random insertion for the TSP, savings for the CVRP, insertion by prize and
     length for the OP.
 
     Args:
@@ -39,7 +44,7 @@ def quick_start(
         case CVRP():
             return [savings(problem, i, hurry) for i in range(len(problem))]
         case OP():
-            return [[prize_insertion(problem, i, hurry)] for i in range(len(problem))]
+            return [[prizes_first(problem, i, rng, hurry)] for i in range(len(problem))]
     raise ValueError(f"no quick start for {problem.name}")
 
 
@@ -148,8 +153,35 @@ def sweep(problem: CVRP, index: int) -> Routes:
     return routes
 
 
-def prize_insertion(problem: OP, index: int, hurry: Hurry) -> list[int]:
-    """Inserts the node with most prize per added length while the limit holds."""
+def prizes_first(
+    problem: OP, index: int, rng: np.random.Generator, hurry: Hurry
+) -> list[int]:
+    """Returns the best of several tours, each around a random node."""
+    best: list[int] = []
+    prizes = problem.prizes[index]
+    for attempt in range(ATTEMPTS if problem.n else 0):
+        first = int(rng.integers(1, problem.n, endpoint=True))
+        power = POWERS[attempt % len(POWERS)]
+        tour = prize_insertion(problem, index, first, power, hurry)
+        if prizes[tour].sum() > prizes[best].sum():
+            best = tour
+        if hurry():
+            break
+    return best
+
+
+def prize_insertion(
+    problem: OP, index: int, first: int, power: float, hurry: Hurry
+) -> list[int]:
+    """Inserts the node with most prize for its added length while the limit holds.
+
+    Args:
+        problem: The instances.
+        index: Which of them.
+        first: The node to insert first, if the limit allows.
+        power: Of the added length, by which prizes are divided.
+        hurry: Once true, the tour stays as it is.
+    """
     limit, prizes = problem.limit[index], problem.prizes[index]
     everything = np.arange(problem.n + 1)
 
@@ -165,8 +197,8 @@ def prize_insertion(problem: OP, index: int, hurry: Hurry) -> list[int]:
         place = added.argmin(axis=1)
         least = added[everything, place]
         fits = length + least <= limit
-        worth = np.where(fits, prizes / np.maximum(least, 1e-12), 0.0)
-        node = int(worth.argmax())
+        worth = np.where(fits, prizes / np.maximum(least, 1e-12) ** power, 0.0)
+        node = first if len(path) == 2 and worth[first] > 0 else int(worth.argmax())
         if worth[node] <= 0:
             break
         here = int(place[node])

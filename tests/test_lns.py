@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from renco.construct import beam_search
 from renco.lns import LNSSettings, Progress, SearchResult, large_neighborhood_search
 from renco.model import EncoderConfig, Policy, PolicyConfig
 from renco.problems import CVRP, OP, PROBLEMS, TSP, Infeasible, Problem, Routes
@@ -176,17 +177,24 @@ def test_seed_and_iterations_determine_the_result(name: str, batch: int) -> None
     assert one.routes != other.routes
 
 
-@pytest.mark.parametrize("name", ["tsp", "op"])
-def test_a_network_constructs_the_initial_solution(name: str) -> None:
-    """Without iterations the result is the better of beam search and quick start."""
-    problem = instances(name, 3, 30)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_beam_search_gives_the_initial_solution(name: str, monkeypatch) -> None:
+    """It replaces a quick start that is worse, and only then."""
+    problem = instances(name, 3, 12)
     policy = NearestPolicy(name)
-    cut = LNSSettings(1, 1, 16, 1, 20)
-    result = large_neighborhood_search(policy, problem, cut, MaxIterations(0))
+    cut = LNSSettings(1, 1, 4, 1, 20)
+    found = beam_search(policy, problem.start(), k=1, width=4)
+    beam = problem.cost(problem.routes(found.decisions))
+    good = large_neighborhood_search(policy, problem, cut, MaxIterations(0))
     quick = problem.cost(quick_start(problem, np.random.default_rng(0)))
-    assert (result.cost <= quick).all()
-    assert (result.cost < quick).any()
-    assert result.iterations == 0
+    assert (good.cost == np.minimum(beam, quick)).all()
+    monkeypatch.setattr(
+        "renco.lns.quick_start",
+        lambda problem, rng, hurry: random_routes(problem, rng),
+    )
+    bad = large_neighborhood_search(policy, problem, cut, MaxIterations(0))
+    assert (bad.cost == beam).all()
+    assert bad.iterations == 0
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

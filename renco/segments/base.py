@@ -27,13 +27,13 @@ class CutSettings:
     Attributes:
         n_sub: Nodes of a sub-problem.
         order: CVRP: which routes are cut together, any of them or neighbours.
-        inner: OP: whether a segment may end at any visited node, not only at the
-            depot.
+        inner: OP: whether half of the segments end at any visited node. Policies
+            learn to end at the depot, but can do this too.
     """
 
     n_sub: int
     order: RouteChoice = "near"
-    inner: bool = False
+    inner: bool = True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

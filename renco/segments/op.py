@@ -88,7 +88,7 @@ class OPSegments(Segments[OPCut]):
         longest = min(len(tour), max(1, settings.n_sub // 2))
         inside = int(rng.integers(min(1, longest), longest, endpoint=True))
         first = len(tour) - inside
-        if settings.inner:
+        if settings.inner and rng.random() < 0.5:
             first = int(rng.integers(0, first, endpoint=True))
         return Stretch(index, [0, *tour, 0], first, first + inside + 1)
 
