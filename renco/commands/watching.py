@@ -153,7 +153,7 @@ class Watcher:
         )
         if self._bars is not None:
             self._bars.update(self._task, completed=progress.seconds, text=text)
-        elif not self.quiet and monotonic() >= self._next:
+        elif not self.quiet and monotonic() >= self._next and progress.iterations:
             self._next = monotonic() + EVERY
             say(f"{self._name}: {text}")
 
