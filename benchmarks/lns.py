@@ -4,6 +4,7 @@
     python benchmarks/lns.py cvrp --data DIR --model PATH --n-sub 50 100 200
     python benchmarks/lns.py cvrp --n 500 --model PATH --segments 1 auto \
         --order random near                    # what several near segments gain
+    python benchmarks/lns.py tsp --n 500 --model PATH --n-least 25 --b-least 1
     python benchmarks/lns.py tsp --out DIR     # draws the figure of DIR/lns.csv again
 
 A model with a recurrent encoder is run twice: with k = 1000, and with k = 1, which is
@@ -38,10 +39,14 @@ from renco.stop import MaxIterations, MaxRuntime
 
 COLUMNS = (
     *("date", "commit", "hardware", "threads", "torch", "problem", "n", "instance"),
-    *("model", "encoder", "k", "n_sub", "b_init", "b_sub", "segments", "order"),
+    *("model", "encoder", "k", "n_sub", "n_least", "b_init", "b_sub", "b_least"),
+    *("segments", "order"),
     *("seed", "limit", "iterations", "seconds", "cost", "reference"),
 )
-CURVE = ("n", "model", "encoder", "n_sub", "b_sub", "segments", "order")
+CURVE = (
+    *("n", "model", "encoder", "n_sub", "n_least", "b_sub", "b_least"),
+    *("segments", "order"),
+)
 """What makes a curve: all rows that agree in these."""
 COLOURS = {"recurrent": "tab:green", "base": "tab:blue"}
 STYLES = ("-", "--", ":", "-.")
@@ -84,7 +89,11 @@ def variants(
     ):
         yield (
             encoder,
-            LNSSettings(k, k, given.b_init, b_sub, n_sub, segments, order),
+            LNSSettings(
+                *(k, k, given.b_init, b_sub, n_sub, segments, order),
+                n_least=given.n_least,
+                b_least=given.b_least,
+            ),
         )
 
 
@@ -131,8 +140,10 @@ def run(given: argparse.Namespace, table: Path) -> None:
                         "encoder": encoder,
                         "k": settings.k_sub,
                         "n_sub": settings.n_sub,
+                        "n_least": settings.n_least or settings.n_sub,
                         "b_init": settings.b_init,
                         "b_sub": settings.b_sub,
+                        "b_least": settings.b_least or settings.b_sub,
                         "segments": settings.segments or "auto",
                         "order": settings.order,
                     }
@@ -257,6 +268,8 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=4, help="per size or set")
     parser.add_argument("--seconds", type=float, default=60.0, help="per run")
     parser.add_argument("--n-sub", type=int, nargs="+", default=[50, 100, 200])
+    parser.add_argument("--n-least", type=int, help="begin with smaller sub-problems")
+    parser.add_argument("--b-least", type=int, help="begin with narrower beams")
     parser.add_argument("--b-init", type=int, default=16)
     parser.add_argument("--b-sub", type=int, nargs="+", default=[16])
     parser.add_argument("--segments", type=count, nargs="+", default=[None])
