@@ -300,21 +300,21 @@ def test_a_starved_solver_is_run_again_for_longer(monkeypatch):
         time.sleep(duration_seconds)
         return list(range(len(matrix)))
 
-    def busy(matrix: Any, duration_seconds: float, max_threads: int) -> list[int]:
+    def exact(matrix: Any, duration_seconds: float, max_threads: int) -> list[int]:
         budgets.append(duration_seconds)
         return list(range(len(matrix)))
 
-    expert = FastTSP()
-    instance = TSP.random(1, 8)
-    for find_tour, expected in (
-        (idle, [2**i * 0.002 for i in range(6)]),
-        (busy, [1.0]),
-    ):
+    def run(find_tour: Any, seconds: float) -> list[float]:
         budgets.clear()
         module = SimpleNamespace(find_tour=find_tour)
-        monkeypatch.setattr(Solver, "_import", lambda *_, module=module: module)
-        expert(instance, seconds=expected[0], seed=0)
-        assert budgets == pytest.approx(expected)
+        monkeypatch.setattr(Solver, "_import", lambda *_: module)
+        FastTSP()(TSP.random(1, 8), seconds=seconds, seed=0)
+        return budgets
+
+    first, *others = run(idle, 0.005)
+    assert first == 0.005
+    assert len(others) == 3 and all(0.05 < budget <= 0.16 for budget in others)
+    assert run(exact, 1.0) == [1.0]
 
 
 class TestScaling:

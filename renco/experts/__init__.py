@@ -87,7 +87,7 @@ def _best(problem: str) -> Solver:
     )
 
 
-SECONDS = {"tsp": (0.023, 2.0), "cvrp": (0.58, 1.5), "op": (1.0, 1.5)}
+SECONDS = {"tsp": (0.0215, 2.0), "cvrp": (0.58, 1.5), "op": (1.0, 1.5)}
 """Seconds for n = 100, and the power of n with which they grow."""
 SHORTEST = 0.01
 
@@ -97,4 +97,4 @@ def default_seconds(problem: str, n: int) -> float:
     if problem not in SECONDS:
         raise ValueError(f"unknown problem {problem!r}: expected {', '.join(SECONDS)}")
     base, power = SECONDS[problem]
-    return round(max(SHORTEST, base * (n / 100) ** power), 3)
+    return round(max(SHORTEST, base * (n / 100) ** power), 4)
