@@ -300,12 +300,12 @@ class _Search:
         if cut is None:
             return False
         decisions = self._solve(cut.state, settings.k_sub, width)
-        accepted = segments.update_solution(cut, decisions)
+        better, pasted = segments.update_solution(cut, decisions)
         self.pace.solved(len(cut) * width, size)
         self.iterations += 1
         self.tried += len(cut)
-        self.improved += int(accepted.sum())
-        if accepted.mean() < WORTHWHILE:
+        self.improved += int(pasted.sum())
+        if better.mean() < WORTHWHILE:
             self.stage = (self.stage + 1) % len(settings.stages)
         return True
 

@@ -67,12 +67,12 @@ def insertion(
     return [int(node) for node in tour]
 
 
-def strips(problem: TSP, index: int) -> list[int]:
-    """Walks up and down strips of the square."""
+def strips(problem: Problem, index: int) -> list[int]:
+    """Returns all nodes on a walk up and down strips of the square."""
     points = metrics.plane(problem.metric, problem.coords[index])
     points = points - points.min(axis=0)
     width = max(float(points[:, 0].max()), np.finfo(float).tiny)
-    count = math.ceil(math.sqrt(problem.n / 3))
+    count = math.ceil(math.sqrt(len(points) / 3))
     strip = np.minimum(points[:, 0] / width * count, count - 1).astype(int)
     height = np.where(strip % 2 == 0, points[:, 1], -points[:, 1])
     return [int(node) for node in np.lexsort((height, strip))]
@@ -82,13 +82,13 @@ def savings(problem: CVRP, index: int, hurry: Hurry) -> Routes:
     """Joins routes end to end where it saves most (Clarke and Wright, 1964)."""
     pairs = _saving_pairs(problem, index, hurry)
     if pairs is None:
-        return sweep(problem, index)
+        return filled(problem, index)
     demands, capacity = problem.demands[index], problem.capacity[index]
     route_of = [[node] for node in range(problem.n + 1)]
     load = {id(route): demands[node] for node, route in enumerate(route_of)}
     for number, (a, b) in enumerate(pairs):
         if number % 1024 == 0 and hurry():
-            break
+            return filled(problem, index)
         first, second = route_of[a], route_of[b]
         if first is second or a not in (first[0], first[-1]):
             continue
@@ -136,14 +136,13 @@ def _saving_pairs(
     return [(a, b) for a, b in ends.tolist()]
 
 
-def sweep(problem: CVRP, index: int) -> Routes:
-    """Fills one vehicle after the other, going round the depot."""
-    points = metrics.plane(problem.metric, problem.coords[index])
-    offsets = points[1:] - points[0]
-    order = np.argsort(np.arctan2(offsets[:, 1], offsets[:, 0]), kind="stable") + 1
+def filled(problem: CVRP, index: int) -> Routes:
+    """Fills one vehicle after the other along strips of the square."""
     routes: Routes = []
     room = 0.0
-    for node in order.tolist():
+    for node in strips(problem, index):
+        if node == 0:
+            continue
         demand = float(problem.demands[index, node])
         if not routes or demand > room:
             routes.append([])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from renco.problems import CVRP, OP, PROBLEMS, TSP
-from renco.quick import quick_start, strips, sweep
+from renco.quick import filled, quick_start, strips
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -40,11 +40,11 @@ def test_insertion_beats_strips() -> None:
     assert slow.mean() < 0.95 * fast.mean()
 
 
-def test_savings_beat_a_sweep_and_fill_vehicles_exactly() -> None:
+def test_savings_beat_strips_and_fill_vehicles_exactly() -> None:
     """Routes are clearly shorter and an exact fit is used."""
     problem = CVRP.random(5, 100, seed=1)
     slow = problem.cost(quick_start(problem, np.random.default_rng(0)))
-    fast = problem.cost([sweep(problem, i) for i in range(5)])
+    fast = problem.cost([filled(problem, i) for i in range(5)])
     assert slow.mean() < 0.9 * fast.mean()
     far = CVRP([[0.0, 0], [9, 0], [9, 1]], [0.0, 1, 1], 2.0)
     assert len(quick_start(far, np.random.default_rng(0))[0]) == 1

@@ -96,8 +96,9 @@ def test_an_unchanged_segment_is_no_improvement(name: str) -> None:
     problem = PROBLEMS[name].random(2, 60, seed=3)
     segments, cut = cut_of(problem)
     before, cost = segments.routes, segments.cost.copy()
-    accepted = segments.update_solution(cut, unchanged(problem, cut))
-    assert not accepted.any()
+    better, pasted = segments.update_solution(cut, unchanged(problem, cut))
+    assert not better.any()
+    assert not pasted.any()
     assert segments.routes == before
     assert (segments.cost == cost).all()
 
@@ -117,7 +118,7 @@ def test_a_worse_segment_is_refused(name: str) -> None:
         decisions = shuffled * 2 + 1 if name == "cvrp" else shuffled
         if name == "cvrp":  # the depot is never left via the depot
             decisions[:, 0] -= cut.node[:, 0] == 0
-    assert not segments.update_solution(cut, decisions).any()
+    assert not segments.update_solution(cut, decisions)[0].any()
     assert segments.routes == before
 
 
@@ -149,7 +150,8 @@ def test_of_overlapping_segments_the_better_one_is_pasted() -> None:
     gains = segments._gains(cut, decisions)
     assert (gains > 0).sum() > 1
     before = segments.cost[0]
-    accepted = segments.update_solution(cut, decisions)
+    better, accepted = segments.update_solution(cut, decisions)
+    assert (better == (gains > 0)).all()
     assert accepted.tolist() == (np.arange(40) == gains.argmax()).tolist()
     assert segments.cost[0] == pytest.approx(before - gains.max())
 
@@ -165,7 +167,7 @@ def test_disjoint_segments_are_pasted_together() -> None:
     decisions = rng.permuted(np.tile(np.arange(1, 8), (5, 1)), axis=1)
     gains = segments._gains(cut, decisions)
     before = segments.cost[0]
-    accepted = segments.update_solution(cut, decisions)
+    _, accepted = segments.update_solution(cut, decisions)
     assert accepted.sum() > 1
     assert (accepted == (gains > 0)).all()
     assert segments.cost[0] == pytest.approx(before - gains.sum())
@@ -220,7 +222,7 @@ def test_a_cut_route_can_be_closed_and_a_new_one_begun() -> None:
             break
     assert cut.node.tolist() == [[1, 2, 4, 3, 0]]
     # From 1 directly to 4, then via the depot to 2 and 3.
-    accepted = segments.update_solution(cut, np.array([[4, 3, 6]]))
+    _, accepted = segments.update_solution(cut, np.array([[4, 3, 6]]))
     assert accepted.all()
     assert segments.routes == [[[1, 4], [2, 3]]]
     assert segments.cost[0] == pytest.approx(2.2 + 2.2)
@@ -254,7 +256,7 @@ def test_more_prize_is_accepted_although_the_tour_gets_longer() -> None:
     cut = segments.sample_subproblem(1, CutSettings(4), np.random.default_rng(0))
     assert cut is not None
     assert cut.node.tolist() == [[0, 1, 2, 0]]
-    assert segments.update_solution(cut, np.array([[2, 3]])).all()
+    assert segments.update_solution(cut, np.array([[2, 3]]))[1].all()
     assert segments.routes == [[[2]]]
     assert segments.cost[0] == -5.0
 

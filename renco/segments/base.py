@@ -129,13 +129,13 @@ class Segments(ABC, Generic[SomeCut]):
 
     def update_solution(
         self, cut: SomeCut, decisions: Int[ndarray, "segment step"]
-    ) -> Bool[ndarray, " segment"]:
+    ) -> tuple[Bool[ndarray, " segment"], Bool[ndarray, " segment"]]:
         """Pastes the segments that got better (Algorithm 4).
 
         Where segments overlap, the one with the larger gain is taken.
 
         Returns:
-            Which segments were pasted.
+            Which segments got better, and which of them were pasted.
         """
         gain = self._gains(cut, decisions)
         claimed: dict[int, set[int]] = {}
@@ -145,11 +145,11 @@ class Segments(ABC, Generic[SomeCut]):
             if claims.isdisjoint(claimed.setdefault(index, set())):
                 claimed[index] |= claims
                 chosen.setdefault(index, []).append(row)
-        accepted = np.zeros(len(cut), dtype=bool)
+        pasted = np.zeros(len(cut), dtype=bool)
         for index, rows in chosen.items():
             self._commit(index, self._pasted(cut, decisions, rows))
-            accepted[rows] = True
-        return accepted
+            pasted[rows] = True
+        return gain > 0, pasted
 
     def offer(self, index: int, routes: Routes) -> None:
         """Takes a whole solution of an instance if it is better than the current."""
