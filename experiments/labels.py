@@ -33,20 +33,20 @@ TEST_SECONDS = {
 
 SETS: dict[str, dict[str, Any]] = {
     "tsp100": {
-        "problem": "tsp", "n": 100, "count": 150_000, "seed": 1,
+        "problem": "tsp", "n": 100, "count": 500_000, "seed": 1,
         "expert": "fast-tsp", "seconds": 0.02,
     },
     "cvrp100": {
-        "problem": "cvrp", "n": 100, "count": 8_000, "seed": 1,
-        "expert": "hygese", "seconds": 0.5, "capacity": 50,
+        "problem": "cvrp", "n": 100, "count": 40_000, "seed": 1,
+        "expert": "hygese", "seconds": 0.15, "capacity": 50,
     },
     "cvrp100-mixed": {
-        "problem": "cvrp", "n": 100, "count": 4_000, "seed": 1, "first": 1_000_000,
-        "expert": "hygese", "seconds": 0.5, "capacity": (20, 250),
+        "problem": "cvrp", "n": 100, "count": 20_000, "seed": 1, "first": 1_000_000,
+        "expert": "hygese", "seconds": 0.15, "capacity": (20, 250),
     },
     "op100": {
-        "problem": "op", "n": 100, "count": 6_000, "seed": 1,
-        "expert": "auto", "seconds": 1.0,
+        "problem": "op", "n": 100, "count": 30_000, "seed": 1,
+        "expert": "auto", "seconds": 0.35,
     },
     "tsp100-val": {"problem": "tsp", "n": 100, "count": 512, "seconds": 0.05},
     "cvrp100-val": {"problem": "cvrp", "n": 100, "count": 128, "seconds": 1.0},

@@ -15,6 +15,7 @@ import typer
 from renco import __version__
 from renco.commands import (
     check,
+    correct,
     evaluate,
     generate,
     models,
@@ -66,7 +67,8 @@ def root(
     """
 
 
-for command in (solve, generate, train, evaluate, models, check, plot, versions):
+COMMANDS = (solve, generate, train, correct, evaluate, models, check, plot, versions)
+for command in COMMANDS:
     command.register(app)
 
 

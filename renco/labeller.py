@@ -14,6 +14,7 @@ from io import TextIOBase
 from typing import Any
 
 import numpy as np
+import torch
 
 from renco.experts import find
 from renco.manifest import Manifest
@@ -72,9 +73,14 @@ def _serve(requests: TextIOBase, answers: TextIOBase) -> None:
         try:
             instance = load_instance(manifest, index)
             seed = expert_seed(manifest.seed or 0, index, attempt)
-            routes = expert(instance, seconds=manifest.seconds, seed=seed)
+            how = {"seconds": manifest.seconds, "seed": seed}
+            if request["own"] is None:
+                routes = expert(instance, **how)
+                decisions = instance.decisions([routes])[0].tolist()
+            else:
+                decisions = expert.complete(instance, request["own"], **how)
+                routes = instance.routes(torch.tensor([decisions]))[0]
             cost = float(instance.cost([routes])[0])
-            decisions = instance.decisions([routes])[0].tolist()
         except Exception as error:
             reply({"error": f"{type(error).__name__}: {error}"})
         else:

@@ -1,5 +1,6 @@
 """Training batches: random slices of expert solutions, seen from a random side."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from jaxtyping import Float64, Int
 from numpy import ndarray
 from torch import Tensor
 
+from renco.dagger import Corrections
 from renco.data import Trajectories
 from renco.problems import Problem
 from renco.state import State
@@ -30,6 +32,7 @@ class Slices:
             instance; 0 trains on all sizes from the start.
         rotate: Also turn instances by any angle, not only by quarters.
         order: Arrangement of CVRP routes: random, sorted or mixed.
+        corrected: Share of the batches that are corrections, where there are some.
     """
 
     tokens: int = 2048
@@ -39,13 +42,15 @@ class Slices:
     curriculum: float = 0.5
     rotate: bool = False
     order: str = "mixed"
+    corrected: float = 0.5
 
     def __post_init__(self) -> None:
         """Raises ValueError naming a setting out of range."""
         if self.tokens < 8 or self.batch < 0 or self.shortest < 3:
             raise ValueError(f"tokens >= 8, batch >= 0, shortest >= 3: got {self}")
-        if not 0 <= self.curriculum <= 1:
-            raise ValueError(f"curriculum must be in 0..1, got {self.curriculum}")
+        for name in ("curriculum", "corrected"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)}")
         if self.order not in ("random", "sorted", "mixed"):
             raise ValueError(f"order must be random, sorted or mixed: {self.order!r}")
 
@@ -58,9 +63,14 @@ class Sampler:
     """
 
     def __init__(
-        self, data: Trajectories, indices: Int[ndarray, " row"], how: Slices, seed: int
+        self,
+        data: Trajectories,
+        indices: Int[ndarray, " row"],
+        how: Slices,
+        seed: int,
+        corrections: Sequence[Corrections] = (),
     ) -> None:
-        """Draws from some rows of a set."""
+        """Draws from some rows of a set, and from corrections."""
         self.data, self.how, self.seed = data, how, seed
         self.largest = data.n + (1 if data.manifest.problem == "tsp" else 2)
         lengths = data.lengths[indices]
@@ -72,17 +82,33 @@ class Sampler:
             raise ValueError(f"no solution of {data.folder} has a decision to learn")
         sizes = np.array([len(group) for group in self.groups], dtype=np.float64)
         self.weights = sizes / sizes.sum()
+        self.corrections = corrections
 
     def batch(self, step: int, progress: float, device: torch.device) -> Batch:
         """Returns the batch of a step, `progress` of the training done."""
         rng = np.random.default_rng([self.seed, step])
+        if self.corrections and rng.random() < self.how.corrected:
+            return self._corrected(rng, device)
         group = self.groups[rng.choice(len(self.groups), p=self.weights)]
         length = int(self.data.lengths[group[0]])
         nodes = self._size(length, progress, rng)
-        rows = self.how.batch or max(4, self.how.tokens // nodes)
-        problem, decisions = self.data.batch(group[rng.integers(0, len(group), rows)])
+        rows = rng.integers(0, len(group), self._rows(nodes))
+        problem, decisions = self.data.batch(group[rows])
         problem = turned(problem, rng, self.how.rotate)
         return slices(problem, decisions, nodes, rng, self.how, device)
+
+    def _corrected(self, rng: np.random.Generator, device: torch.device) -> Batch:
+        sizes = np.array([len(given.own) for given in self.corrections])
+        given = self.corrections[rng.choice(len(sizes), p=sizes / sizes.sum())]
+        step = given.step(rng)
+        rows = self._rows(self.largest - step)
+        problem, decisions = given.batch(step, rows, rng)
+        problem = turned(problem, rng, self.how.rotate)
+        state, actions = problem.after(decisions, step)
+        return state.to(device), actions.to(device)
+
+    def _rows(self, nodes: int) -> int:
+        return self.how.batch or max(4, self.how.tokens // nodes)
 
     def _size(self, length: int, progress: float, rng: np.random.Generator) -> int:
         """Draws the number of nodes of a slice of solutions of some length."""

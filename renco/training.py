@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
+from renco.dagger import Corrections
 from renco.data import Trajectories
 from renco.model import EncoderConfig, Policy, PolicyConfig
 from renco.optim import Average, optimizers, schedule, set_rate
@@ -134,7 +135,7 @@ PRESETS: dict[str, TrainConfig] = {
         slices=Slices(batch=1024, shortest=3, curriculum=0.0),
     ),
     "cpu": TrainConfig(
-        base=EncoderConfig(6, 128, 8, 256),
+        base=EncoderConfig(8, 128, 8, 256),
         recurrent=EncoderConfig(2, 128, 8, 256),
         minutes=60.0,
         learning_rate=1e-3,
@@ -288,6 +289,7 @@ def train(
     out: Path | str,
     val: Path | str | Trajectories | None = None,
     base: Path | str | None = None,
+    corrections: Sequence[Path | str] = (),
     resume: bool = False,
     device: torch.device | str = "cpu",
     report: Callable[[str], None] | None = None,
@@ -302,6 +304,8 @@ def train(
             snapshot from which `resume` goes on.
         val: Trajectories to validate on; None holds some rows of the data out.
         base: The base model of stage `recurrent`; in stage `base`, initial weights.
+        corrections: Folders of what experts did in states of the policy's own
+            (`renco.dagger`), to mix in.
         resume: Continues from the snapshot in `out`, exactly as if never stopped.
         device: Where to train.
         report: Receives a line of progress now and then; None prints to stderr.
@@ -320,12 +324,16 @@ def train(
     trained, checked = _split(data, val, config)
     policy = _build(stage, config, data, base).to(device)
     run = _start(policy, config)
+    given = [Corrections.read(folder) for folder in corrections]
+    about = settings(stage, config, data) | {
+        "corrections": [c.data.manifest.note for c in given]
+    }
     if resume:
-        read_snapshot(out / SNAPSHOT, run, settings(stage, config, data))
+        read_snapshot(out / SNAPSHOT, run, about)
     say = report or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
-    sampler = Sampler(data, trained, config.slices, config.seed)
+    sampler = Sampler(data, trained, config.slices, config.seed, given)
     loop = _Loop(stage, config, run, sampler, checked, out, together, say)
-    loop.details = {"training": settings(stage, config, data), "base": _source(base)}
+    loop.details = {"training": about, "base": _source(base)}
     loop.go(device)
     run.average.swap(policy)
     return policy.eval()

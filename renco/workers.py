@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,12 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._stopped = False
 
-    def label(self, index: int) -> Answer:
+    def label(self, index: int, own: list[int] | None = None) -> Answer:
         """Solves an instance, starting over with another seed where that fails.
+
+        Args:
+            index: Which instance of the set.
+            own: Decisions to begin with; the expert only finishes the solution.
 
         Raises:
             WorkerFailed: No process could be started.
@@ -76,7 +80,7 @@ class Worker:
         failures: list[Failure] = []
         for attempt in range(TRIES):
             try:
-                reply = self._ask({"index": index, "attempt": attempt})
+                reply = self._ask({"index": index, "attempt": attempt, "own": own})
             except _LostError as error:
                 reply = {"error": str(error)}
             if "error" not in reply:
@@ -177,6 +181,7 @@ def label_locally(
     *,
     workers: int,
     patience: float | None = None,
+    own: Mapping[int, list[int]] | None = None,
 ) -> Generator[Answer, None, None]:
     """Labels instances on this machine, each worker in a process of its own.
 
@@ -185,6 +190,7 @@ def label_locally(
         tasks: Indices of instances, in groups that belong together.
         workers: Number of processes.
         patience: Seconds until a solve counts as hanging.
+        own: Decisions to begin with, by index; the experts only finish the solutions.
 
     Yields:
         Answers in the order in which they come.
@@ -204,7 +210,7 @@ def label_locally(
                     index = next(todo, None)
                 if index is None:
                     break
-                done.put(worker.label(index))
+                done.put(worker.label(index, own[index] if own else None))
         except BaseException as error:
             done.put(error)
         finally:

@@ -31,6 +31,10 @@ def train(
         str | None,
         typer.Option(metavar="NAME|PATH", help="Base model of stage recurrent."),
     ] = None,
+    corrections: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Mix in what renco correct wrote."),
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Length of the training.")
     ] = None,
@@ -100,6 +104,7 @@ def train(
             out=out,
             val=None if val is None else open_data(val),
             base=base,
+            corrections=corrections or (),
             resume=resume,
             device=where,
         )

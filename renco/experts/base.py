@@ -54,12 +54,14 @@ class Solver(ABC):
     Attributes:
         name: How users choose it.
         problems: Names of the problems it can solve.
+        completes: Names of the problems of which it can finish a partial solution.
         package: Distribution that the solver comes from.
         extra: Extra of renco that installs it.
     """
 
     name: ClassVar[str]
     problems: ClassVar[tuple[str, ...]]
+    completes: ClassVar[tuple[str, ...]] = ()
     package: ClassVar[str] = ""
     extra: ClassVar[str] = "experts"
 
@@ -106,6 +108,29 @@ class Solver(ABC):
         if instance.n <= TINY:
             return best_of_all(instance)
         return self._solve(instance, seconds, seed)
+
+    def complete(
+        self, instance: Problem, decisions: list[int], *, seconds: float, seed: int = 0
+    ) -> list[int]:
+        """Returns the given decisions and the best that can follow them.
+
+        Raises:
+            ValueError: This expert cannot finish partial solutions of the problem.
+            MissingExpert: The solver is not installed.
+            ExpertFailed: The solver gave no solution.
+        """
+        if instance.name not in self.completes:
+            raise ValueError(
+                f"expert {self.name} cannot finish partial solutions of {instance.name}"
+            )
+        self.check()
+        return self._complete(instance, decisions, seconds, seed)
+
+    def _complete(
+        self, instance: Problem, decisions: list[int], seconds: float, seed: int
+    ) -> list[int]:
+        """Finishes a partial solution of a problem that is in `completes`."""
+        raise NotImplementedError
 
     @abstractmethod
     def _solve(self, instance: Problem, seconds: float, seed: int) -> Routes:

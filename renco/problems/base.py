@@ -163,6 +163,15 @@ class Problem(ABC):
         always position 1.
         """
 
+    def after(
+        self, decisions: Int[ndarray, "batch step"], step: int
+    ) -> tuple[State, Int[Tensor, "batch label"]]:
+        """Returns s_step of the given decisions, and the rest of them as actions."""
+        given = torch.from_numpy(decisions)
+        state = self.replay(given, step)
+        # Position 1, and the choice that a decision holds beside its node.
+        return state, state.choices + given[:, step:] % state.choices
+
     @abstractmethod
     def routes(self, decisions: Int[Tensor, "batch step"]) -> list[Routes]:
         """Translates decisions to routes."""

@@ -280,7 +280,7 @@ class CVRP(Problem):
         nodes: int,
         rng: np.random.Generator,
         order: RouteOrder = "random",
-    ) -> tuple[CVRPState, Int[Tensor, "batch label"]]:
+    ) -> tuple[State, Int[Tensor, "batch label"]]:
         """Takes the last `nodes` nodes of each expert solution, its routes rearranged.
 
         Any order and direction of the routes describes the same solution.
@@ -298,9 +298,7 @@ class CVRP(Problem):
         """
         if not 3 <= nodes <= self.n + 2:
             raise ValueError(f"a slice has 3..{self.n + 2} nodes, got {nodes}")
-        arranged = torch.from_numpy(self._arrange(decisions, rng, order))
-        step = self.n + 2 - nodes
-        return self.replay(arranged, step), 2 + arranged[:, step:] % 2
+        return self.after(self._arrange(decisions, rng, order), self.n + 2 - nodes)
 
     def _arrange(
         self, decisions: ndarray, rng: np.random.Generator, order: RouteOrder

@@ -274,7 +274,7 @@ class OP(Problem):
         decisions: Int[ndarray, "batch step"],
         nodes: int,
         rng: np.random.Generator,
-    ) -> tuple[OPState, Int[Tensor, "batch label"]]:
+    ) -> tuple[State, Int[Tensor, "batch label"]]:
         """Replays expert tours, in either direction, until `nodes` nodes are left.
 
         All tours must be of one length: the decision to go home is never a label,
@@ -289,5 +289,4 @@ class OP(Problem):
             raise ValueError(f"tours of {steps} nodes have no state of {nodes} nodes")
         reverse = rng.integers(0, 2, (batch, 1)).astype(bool)
         tours = np.where(reverse, decisions[:, ::-1], decisions).astype(np.int64)
-        state = self.replay(torch.from_numpy(tours), step)
-        return state, torch.ones(batch, steps - step, dtype=torch.long)
+        return self.after(tours, step)

@@ -1,0 +1,62 @@
+"""`renco correct`: expert answers to a policy's own states (DAgger)."""
+
+from typing import Annotated
+
+import typer
+
+from renco.commands.console import finite, write_text
+
+
+def correct(
+    model: Annotated[
+        str, typer.Option(metavar="NAME|PATH", help="The policy to roll out.")
+    ],
+    data: Annotated[
+        str, typer.Option(metavar="DIR", help="Instances; labels are not needed.")
+    ],
+    out: Annotated[str, typer.Option(metavar="DIR", help="Folder to write.")],
+    k: Annotated[
+        int, typer.Option(min=1, help="Steps between runs of the base encoder.")
+    ] = 1000,
+    expert: Annotated[
+        str, typer.Option(metavar="NAME|auto", help="Who finishes the solutions.")
+    ] = "auto",
+    seconds: Annotated[
+        float, typer.Option(help="Time of the expert per solution.")
+    ] = 0.01,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Decides where the policy is stopped.")
+    ] = 0,
+) -> None:
+    """Let an expert finish what a policy began, to train on (DAgger).
+
+    `renco generate tsp --expert none --seed 2 --out data/fresh`, then
+    `renco correct --model runs/base --data data/fresh --out data/corrected`, then
+    `renco train base --base runs/base --corrections data/corrected ...`
+    """
+    finite("--seconds", seconds, positive=True)
+    from renco.checkpoints import load
+    from renco.dagger import correct as run
+    from renco.progress import ProgressBar
+    from renco.testsets import open_data
+
+    policy = load(model)
+    with ProgressBar("correct") as bar:
+        made = run(
+            policy,
+            open_data(data),
+            out,
+            k=1 if policy.recurrent is None else k,
+            expert=expert,
+            seconds=seconds,
+            workers=workers,
+            seed=seed,
+            progress=bar,
+        )
+    write_text(f"{out}: {len(made.own)} solutions begun by {policy.name}")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(correct)
