@@ -12,7 +12,7 @@ from pathlib import Path
 
 from renco.checkpoints import SHIPPED, load, read_config, save_policy, shipped
 
-KEPT = ("training", "base", "validation", "steps")
+KEPT = ("training", "base", "init", "validation", "steps")
 
 
 def ship(run: Path, name: str, default: bool) -> None:

@@ -289,6 +289,7 @@ def train(
     out: Path | str,
     val: Path | str | Trajectories | None = None,
     base: Path | str | None = None,
+    init: Path | str | None = None,
     corrections: Sequence[Path | str] = (),
     resume: bool = False,
     device: torch.device | str = "cpu",
@@ -303,7 +304,9 @@ def train(
         out: Folder for `model.safetensors`, `config.json`, `log.jsonl` and the
             snapshot from which `resume` goes on.
         val: Trajectories to validate on; None holds some rows of the data out.
-        base: The base model of stage `recurrent`; in stage `base`, initial weights.
+        base: The base model of stage `recurrent`.
+        init: Model whose encoder of this stage to begin with; fewer layers than wanted
+            are fine, since new ones begin as the identity (ReZero).
         corrections: Folders of what experts did in states of the policy's own
             (`renco.dagger`), to mix in.
         resume: Continues from the snapshot in `out`, exactly as if never stopped.
@@ -322,24 +325,31 @@ def train(
         raise ValueError(f"{out} holds a training run: resume it or choose another")
     out.mkdir(parents=True, exist_ok=True)
     trained, checked = _split(data, val, config)
-    policy = _build(stage, config, data, base).to(device)
+    policy = _build(stage, config, data, base, init).to(device)
     run = _start(policy, config)
     given = [Corrections.read(folder) for folder in corrections]
-    about = settings(stage, config, data) | {
-        "corrections": [c.data.manifest.note for c in given]
-    }
+    about = settings(stage, config, data, given)
     if resume:
         read_snapshot(out / SNAPSHOT, run, about)
     say = report or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
     sampler = Sampler(data, trained, config.slices, config.seed, given)
     loop = _Loop(stage, config, run, sampler, checked, out, together, say)
-    loop.details = {"training": about, "base": _source(base)}
+    loop.details = {
+        "training": about,
+        "base": _source(base),
+        "init": _source(init),
+    }
     loop.go(device)
     run.average.swap(policy)
     return policy.eval()
 
 
-def settings(stage: Stage, config: TrainConfig, data: Trajectories) -> dict[str, Any]:
+def settings(
+    stage: Stage,
+    config: TrainConfig,
+    data: Trajectories,
+    corrections: Sequence[Corrections] = (),
+) -> dict[str, Any]:
     """Returns what makes two runs the same run."""
     names = ("problem", "n", "seed", "first", "expert", "version", "seconds")
     about = {name: getattr(data.manifest, name) for name in names}
@@ -347,6 +357,7 @@ def settings(stage: Stage, config: TrainConfig, data: Trajectories) -> dict[str,
         "stage": stage,
         "config": asdict(config),
         "data": about | {"count": len(data)},
+        "corrections": [given.data.manifest.note for given in corrections],
     }
 
 
@@ -373,7 +384,11 @@ def _split(
 
 
 def _build(
-    stage: Stage, config: TrainConfig, data: Trajectories, base: Path | str | None
+    stage: Stage,
+    config: TrainConfig,
+    data: Trajectories,
+    base: Path | str | None = None,
+    init: Path | str | None = None,
 ) -> Policy:
     """Returns the policy to train, with only the parameters of the stage open."""
     wanted = PolicyConfig.for_state(
@@ -392,21 +407,39 @@ def _build(
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = Policy(wanted)
-    if base is not None:
-        given = load(base)
-        if given.config.problem != data.manifest.problem:
-            raise ValueError(
-                f"base model {base} is for {given.config.problem}, the data are "
-                f"{data.manifest.problem}"
-            )
-        known = given.state_dict()
-        if stage == "recurrent":
-            known = {n: t for n, t in known.items() if not n.startswith("recurrent.")}
-        policy.load_state_dict(known, strict=False)
+    _take(policy, init, data, ("recurrent.",) if stage == "recurrent" else ())
+    if stage == "recurrent":
+        _take(policy, base, data, ("base.", "decoder."))
     if stage == "recurrent":
         policy.base.requires_grad_(False)
         policy.decoder.requires_grad_(False)
     return policy.train()
+
+
+def _take(
+    policy: Policy,
+    source: Path | str | None,
+    data: Trajectories,
+    parts: tuple[str, ...],
+) -> None:
+    """Copies the weights of some parts, or of all, from another model."""
+    if source is None:
+        return
+    given = load(source)
+    if given.config.problem != data.manifest.problem:
+        raise ValueError(
+            f"model {source} is for {given.config.problem}, the data are "
+            f"{data.manifest.problem}"
+        )
+    known, mine = given.state_dict(), policy.state_dict()
+    known = {n: t for n, t in known.items() if n.startswith(parts or "") and n in mine}
+    for name, tensor in known.items():
+        if tensor.shape != mine[name].shape:
+            raise ValueError(
+                f"{name} of {source} has shape {tuple(tensor.shape)}, here it is "
+                f"{tuple(mine[name].shape)}"
+            )
+    policy.load_state_dict(known, strict=False)
 
 
 def _start(policy: Policy, config: TrainConfig) -> Run:

@@ -154,6 +154,6 @@ def test_command_line_from_model_to_training(tmp_path: Path) -> None:
     assert main([*train, "--out", str(tmp_path / "base")]) == 0
     model = ["--model", str(tmp_path / "base"), "--data", str(fresh)]
     assert main(["correct", *model, "--out", str(tmp_path / "own")]) == 0
-    more = ["--base", str(tmp_path / "base"), "--corrections", str(tmp_path / "own")]
+    more = ["--init", str(tmp_path / "base"), "--corrections", str(tmp_path / "own")]
     assert main([*train, *more, "--out", str(tmp_path / "better")]) == 0
     assert main([*train, *more, "--out", str(tmp_path / "better"), "--resume"]) == 0

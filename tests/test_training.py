@@ -434,3 +434,37 @@ def check_snapshot(data: Path, folder: Path) -> None:
 def tiny_base(data: Trajectories, config: TrainConfig) -> Policy:
     """The policy that a base run of the config trains."""
     return _build("base", config, data, None)
+
+
+def test_more_layers_begin_where_a_smaller_model_ended(
+    tours: Path, tmp_path: Path
+) -> None:
+    """ReZero: a base with new layers decides as the one it began with."""
+    config = replace(TINY, recurrent=None)
+    small = train("base", config, data=tours, out=tmp_path / "a", report=lambda _: None)
+    data = Trajectories(tours)
+    deeper = replace(config, base=replace(config.base, layers=config.base.layers + 2))
+    grown = _build("base", deeper, data, init=tmp_path / "a")
+    state = data.instances([0, 1]).start()
+    torch.testing.assert_close(grown.encode(state), small.encode(state))
+    wider = replace(config, base=replace(config.base, d=32))
+    with pytest.raises(ValueError, match=r"has shape .* here it is"):
+        _build("base", wider, data, init=tmp_path / "a")
+
+
+def test_recurrent_encoder_goes_on_from_another(tours: Path, tmp_path: Path) -> None:
+    """Only U comes from `init`; E and D stay those of the base."""
+    quiet = {"data": tours, "report": lambda _: None}
+    for name, seed in (("a", 0), ("b", 1)):
+        config = replace(TINY, recurrent=None, seed=seed)
+        train("base", config, out=tmp_path / name, **quiet)
+    train("recurrent", TINY, base=tmp_path / "a", out=tmp_path / "u", **quiet)
+    policy = _build(
+        "recurrent", TINY, Trajectories(tours), tmp_path / "b", tmp_path / "u"
+    )
+    mine = policy.state_dict()
+    for name, expected in parameters(tmp_path / "u").items():
+        if name.startswith("recurrent."):
+            assert torch.equal(mine[name], expected), name
+    for name, expected in parameters(tmp_path / "b").items():
+        assert torch.equal(mine[name], expected), name

@@ -33,7 +33,7 @@ def correct(
 
     `renco generate tsp --expert none --seed 2 --out data/fresh`, then
     `renco correct --model runs/base --data data/fresh --out data/corrected`, then
-    `renco train base --base runs/base --corrections data/corrected ...`
+    `renco train base --init runs/base --corrections data/corrected ...`
     """
     finite("--seconds", seconds, positive=True)
     from renco.checkpoints import load

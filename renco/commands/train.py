@@ -31,6 +31,12 @@ def train(
         str | None,
         typer.Option(metavar="NAME|PATH", help="Base model of stage recurrent."),
     ] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|PATH", help="Model to begin with, not from scratch."
+        ),
+    ] = None,
     corrections: Annotated[
         list[str] | None,
         typer.Option(metavar="DIR", help="Mix in what renco correct wrote."),
@@ -104,6 +110,7 @@ def train(
             out=out,
             val=None if val is None else open_data(val),
             base=base,
+            init=init,
             corrections=corrections or (),
             resume=resume,
             device=where,
