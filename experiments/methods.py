@@ -1,0 +1,199 @@
+"""What is compared: shipped models and installed solvers.
+
+Models are found by what their `config.json` says, not by their names.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from protocol import SHOWN, Answer, Meter, Method, gflop
+
+from renco.checkpoints import load, read_config, shipped
+from renco.experts import EXPERTS, MissingExpert
+from renco.model import Policy, PolicyConfig
+from renco.problems import PROBLEMS, Problem
+from renco.searches import ONCE, SearchOptions, find_search
+from renco.stop import MaxIterations, MaxRuntime
+
+WARM_UP = 50
+"""Nodes of the instance that warms a model up."""
+PROGRAMS = ("concorde", "lkh", "op-solver")
+"""Solvers that end when they are done: they have no place at equal time limits."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model in one role.
+
+    Attributes:
+        name: Shipped name or path.
+        role: `recurrent`; `base`, the model below it, decoded at every step as BQ
+            does; `plain`, a control of another size without recurrence.
+        sha256: Of its weights.
+        k: Steps from one base encoding to the next.
+        size: Of the encoder that runs at most steps.
+    """
+
+    name: str
+    role: str
+    sha256: str
+    k: int
+    size: str
+
+    def method(self, search: str, **settings: Any) -> Method:
+        """Returns the method that searches with the model."""
+        settings = {"k": self.k} | settings
+        return Method(
+            role=self.role,
+            model=Path(self.name).name,
+            source=self.name,
+            size=self.size,
+            model_sha256=self.sha256[:SHOWN],
+            search=search,
+            **settings,
+        )
+
+
+def models(problem: str, others: Iterable[str] = ()) -> list[Model]:
+    """Returns the models for a problem in their roles.
+
+    The base of a recurrent model is the shipped one that it was trained on, or the
+    base encoder that it contains; without any recurrent model the largest one. All
+    others are controls.
+
+    Args:
+        problem: Name of the problem.
+        others: Folders of further models.
+    """
+    every = {name: read_config(name) for name in [*shipped(), *others]}
+    configs = {n: c for n, c in every.items() if c["policy"]["problem"] == problem}
+    alone = {n: c for n, c in configs.items() if c["policy"]["recurrent"] is None}
+    sizes = {name: PolicyConfig.from_dict(c["policy"]) for name, c in configs.items()}
+    found = []
+    bases: set[str] = set()
+    for name, config in configs.items():
+        size, digest = sizes[name], config["sha256"]
+        if size.recurrent is None:
+            continue
+        found.append(Model(name, "recurrent", digest, ONCE, size.recurrent.name))
+        below = (config.get("base") or {}).get("sha256")
+        known = [n for n, c in alone.items() if c["sha256"] == below]
+        if known:
+            bases.update(known)
+        else:
+            found.append(Model(name, "base", digest, 1, size.base.name))
+    if not found and alone:
+        bases.add(max(alone, key=lambda name: alone[name]["parameters"]))
+    for name, config in alone.items():
+        role = "base" if name in bases else "plain"
+        found.append(Model(name, role, config["sha256"], 1, sizes[name].base.name))
+    return sorted(found, key=lambda model: (model.role != "recurrent", model.role))
+
+
+def peers(problem: str) -> list[Method]:
+    """Returns the installed classical solvers of a problem, without time limits."""
+    found = []
+    for name, expert in EXPERTS.items():
+        if problem not in expert.problems or name in PROGRAMS:
+            continue
+        try:
+            expert.check()
+        except MissingExpert:
+            continue
+        found.append(Method(role="peer", model=name, version=expert.version))
+    return found
+
+
+class Bench:
+    """Runs methods; models are loaded once, and watched."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Runs models on a device."""
+        self.device = device
+        self._policies: dict[str, tuple[Policy, Meter]] = {}
+
+    def _policy(self, name: str) -> tuple[Policy, Meter]:
+        if name not in self._policies:
+            policy = load(name, device=self.device)
+            self._policies[name] = policy, Meter(policy)
+        return self._policies[name]
+
+    def __call__(self, method: Method, problem: Problem, seed: int) -> Answer:
+        """Solves one instance."""
+        if method.role == "peer":
+            return _ask(method, problem, seed)
+        if method.role == "lehd":
+            from peers.lehd import answer
+
+            return answer(method, problem, seed, self.device)
+        return self._search(method, problem, seed)
+
+    def warm_up(self, method: Method, problem: Problem) -> None:
+        """Solves a small instance; the first of a model pays for what it loads."""
+        if method.role == "peer":
+            return
+        small = PROBLEMS[problem.name].random(1, min(problem.n, WARM_UP), seed=1)
+        once = None if method.limit is None else 0.0
+        self(replace(method, limit=once), small, 0)
+
+    def _search(self, method: Method, problem: Problem, seed: int) -> Answer:
+        policy, meter = self._policy(method.source)
+        stop = None
+        if method.limit is not None:  # zero warms up
+            stop = MaxRuntime(method.limit) if method.limit else MaxIterations(1)
+        options = SearchOptions(
+            k=method.k, beam=method.width, n_sub=method.n_sub, stop=stop, seed=seed
+        )
+        meter.reset()
+        _wait(self.device)
+        began = perf_counter()
+        found = find_search(method.search)(policy, problem, options)
+        _wait(self.device)
+        return Answer(
+            routes=found.routes[0],
+            seconds=perf_counter() - began,
+            inside=meter.seconds if meter.timed else None,
+            gflop=meter.gflop,
+            history=found.history[0] if method.search == "lns" else (),
+        )
+
+
+def _ask(method: Method, problem: Problem, seed: int) -> Answer:
+    """Lets a classical solver solve one instance."""
+    assert method.limit is not None
+    began = perf_counter()
+    routes = EXPERTS[method.model](problem, seconds=method.limit, seed=seed)
+    problem.cost([routes])
+    return Answer(routes=routes, seconds=perf_counter() - began)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+EFFICIENCY = 0.6
+"""Share of the machine's peak that encoders reach, to tell beforehand how long."""
+PER_STEP = 0.002
+"""Seconds of a step outside the encoders, for the same purpose."""
+
+
+def expected_seconds(method: Method, problem: str, n: int, peak: float) -> float:
+    """Returns about how long a method takes on an instance of n nodes."""
+    if method.limit is not None:
+        return method.limit
+    if method.role == "lehd":
+        return float(method.search.removeprefix("rrc") or 1) if method.search else 1.0
+    config = PolicyConfig.from_dict(read_config(method.source)["policy"])
+    steps = min(n, round(4 * n**0.5)) if problem == "op" else n
+    work = 0.0
+    for t in range(steps):
+        size, outer = config.base, 0
+        if config.recurrent is not None and t % (method.k or 1):
+            size, outer = config.recurrent, config.base.d
+        work += gflop(size, method.width or 1, n + 1 - t, outer)
+    return work / (EFFICIENCY * peak) + PER_STEP * steps

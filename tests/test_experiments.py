@@ -1,0 +1,230 @@
+"""How the experiments measure: roles, rows, and what is measured again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import make_policy
+from methods import Bench, Model, expected_seconds, models, peers
+from protocol import Answer, Meter, Method, Plan, Stamp, gflop
+from rows import COLUMNS, gap, history, key, problem_and_size, read_table
+from run import ITEMS, SCALES, Setting
+from standins import nearest
+from test_evaluate import labelled
+
+from renco.checkpoints import save_policy
+from renco.construct import greedy
+from renco.experts import ExpertFailed
+from renco.model import EncoderConfig
+from renco.problems import Infeasible, Problem, Routes
+
+STAMP = Stamp("2026-01-01T00:00:00Z", "abc", "a machine", 1, "2", 50.0)
+FAST = Method(role="peer", model="fast", limit=0.1, version="1")
+SLOW = Method(role="peer", model="slow", limit=0.1, version="1")
+
+
+class Nearest:
+    """Solves by going to the nearest node, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        """Has not been asked yet."""
+        self.asked: list[str] = []
+        self.warm: list[str] = []
+
+    def __call__(self, method: Method, problem: Problem, seed: int) -> Answer:
+        """Solves one instance."""
+        self.asked.append(method.model)
+        return Answer(routes=self.routes(problem), seconds=0.5)
+
+    def routes(self, problem: Problem) -> Routes:
+        """Returns the solution."""
+        return nearest(problem, seconds=1.0, seed=0)
+
+    def warm_up(self, method: Method, problem: Problem) -> None:
+        """Notes that a method was warmed up."""
+        self.warm.append(method.model)
+
+
+def plan(folder: Path, *methods: Method, count: int = 2) -> Plan:
+    """Returns a plan for a few small instances."""
+    table = folder / "tsp10-test.csv"
+    return Plan(labelled(count=4), "tsp10-test", count, methods, STAMP, table)
+
+
+def run(todo: Plan, solve: Nearest) -> Nearest:
+    """Carries a plan out."""
+    todo.run(solve, lambda row: None)
+    return solve
+
+
+def test_methods_take_turns_instance_by_instance(tmp_path: Path) -> None:
+    """Each instance begins with another method, and each method is warmed up once."""
+    asked = run(plan(tmp_path, FAST, SLOW), Nearest())
+    assert asked.asked == ["fast", "slow", "slow", "fast"]
+    assert asked.warm == ["fast", "slow"]
+
+
+def test_rows_say_what_was_measured_where(tmp_path: Path) -> None:
+    """All columns that identify a measurement are filled in."""
+    todo = plan(tmp_path, FAST, count=1)
+    run(todo, Nearest())
+    (row,) = read_table(todo.table)
+    assert tuple(row) == COLUMNS
+    assert row["model"] == "fast" and row["limit"] == "0.1" and row["threads"] == "1"
+    assert row["commit"] == "abc" and row["dataset_sha256"] and row["date"]
+    cost = todo.data.instances([0]).cost([Nearest().routes(todo.data.instances([0]))])
+    assert float(row["cost"]) == pytest.approx(cost[0], rel=1e-6)
+    assert float(row["reference"]) == pytest.approx(todo.data.costs[0], rel=1e-6)
+
+
+def test_what_has_a_row_is_not_measured_again(tmp_path: Path) -> None:
+    """More instances or other weights are; the rest is skipped."""
+    run(plan(tmp_path, FAST, count=1), Nearest())
+    assert run(plan(tmp_path, FAST, count=1), Nearest()).asked == []
+    assert run(plan(tmp_path, FAST, count=3), Nearest()).asked == ["fast"] * 2
+    other = replace(FAST, model_sha256="another")
+    assert run(plan(tmp_path, other, count=1), Nearest()).asked == ["fast"]
+
+
+def test_wrong_solutions_never_become_rows(tmp_path: Path) -> None:
+    """The checker of the problem has the last word."""
+
+    class Wrong(Nearest):
+        def routes(self, problem: Problem) -> Routes:
+            return [[0, 1, 2]]
+
+    todo = plan(tmp_path, FAST)
+    with pytest.raises(Infeasible):
+        run(todo, Wrong())
+    assert read_table(todo.table) == []
+
+
+def test_failures_are_rows(tmp_path: Path) -> None:
+    """A solver that finds nothing in its time is not left out."""
+
+    class Failing(Nearest):
+        def routes(self, problem: Problem) -> Routes:
+            raise ExpertFailed("found nothing\nin 0.1 s")
+
+    todo = plan(tmp_path, FAST, count=1)
+    run(todo, Failing())
+    (row,) = read_table(todo.table)
+    assert row["cost"] == "" and row["fault"] == "found nothing in 0.1 s"
+
+
+def test_other_tables_are_refused(tmp_path: Path) -> None:
+    """A file with other columns is named."""
+    path = tmp_path / "tsp10-test.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="tsp10-test"):
+        read_table(path)
+
+
+def test_gaps_and_histories_are_relative() -> None:
+    """To the absolute value of the reference, as prizes are negative costs."""
+    row = dict.fromkeys(COLUMNS, "") | {"cost": "-8", "reference": "-10"}
+    assert gap(row) == pytest.approx(20.0)
+    row["history"] = "0.5:-8 1:-10"
+    assert history(row) == [(0.5, 20.0), (1.0, 0.0)]
+    assert problem_and_size("cvrp1000-test") == ("cvrp", 1000)
+    with pytest.raises(ValueError, match="tsp100-test"):
+        problem_and_size("other")
+
+
+def saved(folder: Path, name: str, recurrent: bool, **info: object) -> str:
+    """Writes a small model and returns its folder."""
+    save_policy(make_policy("tsp", recurrent=recurrent), folder / name, **info)
+    return str(folder / name)
+
+
+def test_roles_follow_from_the_configs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base is the model that the recurrent one was trained on."""
+    monkeypatch.setattr("methods.shipped", list)
+    base = saved(tmp_path, "some-name", recurrent=False)
+    digest = json.loads((tmp_path / "some-name" / "config.json").read_text())["sha256"]
+    policy = make_policy("tsp", recurrent=False, seed=1)
+    save_policy(policy, tmp_path / "control")
+    control = str(tmp_path / "control")
+    rec = saved(tmp_path, "rec", recurrent=True, base={"name": "x", "sha256": digest})
+    found = {m.name: (m.role, m.k) for m in models("tsp", [base, control, rec])}
+    assert {m.size for m in models("tsp", [base, rec])} == {"L2-d16-h4", "L1-d8-h2"}
+    assert found == {rec: ("recurrent", 1000), base: ("base", 1), control: ("plain", 1)}
+    assert models("cvrp", [base]) == []
+
+
+def test_a_recurrent_model_contains_its_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the base is not shipped, k = 1 is the same network."""
+    monkeypatch.setattr("methods.shipped", list)
+    rec = saved(tmp_path, "rec", recurrent=True, base={"name": "x", "sha256": "y"})
+    assert [(m.role, m.k) for m in models("tsp", [rec])] == [
+        ("recurrent", 1000),
+        ("base", 1),
+    ]
+    alone = saved(tmp_path, "alone", recurrent=False)
+    assert [m.role for m in models("tsp", [alone])] == ["base"]
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam", "lns"])
+def test_models_are_measured_through_the_searches(search: str, tmp_path: Path) -> None:
+    """Time and work inside the encoders are part of the whole."""
+    name = saved(tmp_path, "rec", recurrent=True)
+    settings = {"limit": 0.2} if search == "lns" else {"width": 2}
+    method = Model(name, "recurrent", "0" * 64, 1000, "L1-d8-h2").method(
+        search, **settings
+    )
+    problem, bench = labelled(n=12).instances([0]), Bench(torch.device("cpu"))
+    bench.warm_up(method, problem)
+    answer = bench(method, problem, 0)
+    problem.cost([answer.routes])
+    assert answer.inside is not None and answer.gflop is not None
+    assert 0 < answer.inside < answer.seconds and answer.gflop > 0
+    assert bool(answer.history) == (search == "lns")
+    assert expected_seconds(method, "tsp", 12, 50.0) > 0
+
+
+def test_installed_solvers_are_peers() -> None:
+    """Those that keep to a time limit, with their versions."""
+    found = peers("tsp")
+    assert all(method.version for method in found)
+    assert not {"concorde", "lkh"} & {method.model for method in found}
+    for method in found[:1]:
+        limited = replace(method, limit=0.05)
+        problem = labelled(n=8).instances([0])
+        answer = Bench(torch.device("cpu"))(limited, problem, 0)
+        assert problem.cost([answer.routes])[0] > 0
+
+
+def test_work_is_that_of_the_matrix_products() -> None:
+    """Of one layer on one node: qkv, out, up, down, and two products of attention."""
+    size = EncoderConfig(layers=1, d=4, heads=1, ff=8)
+    by_hand = 2 * (4 * 12 + 4 * 4 + 4 * 8 + 8 * 4) + 2 * 4 + 2 * 4
+    assert gflop(size, 1, 1) == pytest.approx(by_hand / 1e9)
+    policy = make_policy("tsp", recurrent=False)
+    meter = Meter(policy)
+    greedy(policy, labelled(n=6).instances([0]).start(), k=1)
+    steps = sum(gflop(policy.config.base, 1, nodes) for nodes in range(7, 2, -1))
+    assert meter.gflop == pytest.approx(steps)
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_items_ask_for_each_method_once(item: str, scale: str) -> None:
+    """And for limits where something goes on until it is stopped."""
+    found = [
+        Model("rec", "recurrent", "1" * 64, 1000, "L1-d8-h2"),
+        Model("base", "base", "2" * 64, 1, "L2-d8-h2"),
+        Model("control", "plain", "3" * 64, 1, "L1-d8-h2"),
+    ]
+    make, sizes = ITEMS[item]
+    for n in sizes:
+        methods = make(Setting("tsp", n, SCALES[scale], found))
+        assert methods and len(methods) == len(set(methods))
+        for method in methods:
+            assert (method.limit is not None) == (method.search in ("lns", ""))
+            assert len(key(dict.fromkeys(COLUMNS, "") | method.cells())) == 16
