@@ -23,13 +23,14 @@ from numpy import ndarray
 
 from renco.construct import greedy
 from renco.data import Trajectories, write_set
-from renco.experts import find
+from renco.experts import ExpertFailed, find
 from renco.files import write_atomic
+from renco.manifest import Manifest
 from renco.model import Policy
 from renco.problems import Problem
 from renco.progress import Callback, Progress
 from renco.storage import DamagedData, array_bytes, read_rows
-from renco.workers import label_locally
+from renco.workers import Answer, label_locally
 
 OWN = "own.npy"
 LEAST_LEFT = 5
@@ -52,7 +53,7 @@ class Corrections:
 
     @classmethod
     def read(cls, folder: Path | str) -> Self:
-        """Opens what `correct` wrote.
+        """Opens one of the sets that `correct` wrote.
 
         Raises:
             FileNotFoundError: There are no corrections in the folder.
@@ -63,6 +64,19 @@ class Corrections:
         if len(own) != len(data):
             raise DamagedData(f"{folder}: {OWN} has {len(own)} of {len(data)} rows")
         return cls(data, own)
+
+    @classmethod
+    def read_all(cls, folder: Path | str) -> list[Self]:
+        """Opens all sets of one call of `correct`.
+
+        Raises:
+            FileNotFoundError: There are none.
+            DamagedData: Files do not fit together.
+        """
+        folders = sorted(path.parent for path in Path(folder).glob(f"*/{OWN}"))
+        if not folders:
+            raise FileNotFoundError(f"{folder} holds no corrections")
+        return [cls.read(folder) for folder in folders]
 
     @cached_property
     def order(self) -> Int[ndarray, " row"]:
@@ -99,28 +113,37 @@ def correct(
     out: Path | str,
     *,
     k: int = 1000,
+    stops: int = 8,
     expert: str = "auto",
     seconds: float = 0.01,
     workers: int = 1,
     seed: int = 0,
     progress: Callback | None = None,
-) -> Corrections:
+) -> list[Path]:
     """Rolls a policy out and lets an expert finish what it began.
+
+    A roll-out costs more than an expert's answer, so each is stopped at several
+    steps. Every stop is a set of its own.
 
     Args:
         policy: Decides greedily.
         data: Instances to roll out on; labels are ignored.
-        out: Folder for the corrections.
+        out: Folder for the corrections, of which each stop gets one.
         k: Steps between two runs of the base encoder.
+        stops: Corrections per instance.
         expert: Who finishes; must be able to complete partial solutions.
         seconds: Time of the expert per solution.
         workers: Processes to run side by side.
         seed: Decides where the policy is stopped.
-        progress: Called after every instance.
+        progress: Called after every correction.
+
+    Returns:
+        The folders, one per stop.
 
     Raises:
         ValueError: The expert cannot finish solutions of this problem.
         OSError: The folder exists, or cannot be written.
+        ExpertFailed: It gave no answer.
     """
     solver, out = find(expert, data.manifest.problem), Path(out)
     if solver is None or data.manifest.problem not in solver.completes:
@@ -135,43 +158,59 @@ def correct(
         version=solver.version,
         seconds=seconds,
         note=f"begun by {policy.name}, finished by the expert",
-        count=len(data),
         shards={},
     )
-    begun = dict(_begin(policy, data, k, np.random.default_rng(seed)))
-    rows = plan.rows(data.records(slice(None))["index"], data.instances(slice(None)))
-    place = {int(index): row for row, index in enumerate(rows["index"])}
-    started = monotonic()
-    answers = label_locally(
-        json.loads(plan.to_json()), [list(begun)], workers=workers, own=begun
-    )
-    with closing(answers):
-        for done, answer in enumerate(answers, 1):
-            if answer.decisions is None:
-                raise RuntimeError(
-                    f"instance {answer.index}: {answer.failures[-1].reason}"
-                )
-            row = rows[place[answer.index]]
+    rolled = _roll_out(policy, data, k)
+    rng, began, folders = np.random.default_rng(seed), monotonic(), []
+    for stop in range(stops):
+        own = _stopped(rolled, rng)
+        rows = plan.rows(np.array([*own]), data.instances(slice(None)))
+        done = stop * len(rows)
+        for answer in _finished(plan, own, workers):
+            row = rows[answer.index - plan.first]
             row["decisions"], row["cost"] = answer.decisions, answer.cost
+            done += 1
             if progress is not None:
-                spent = monotonic() - started
-                progress(Progress(done, len(rows), done, 0, spent))
-    own = np.array([len(begun[int(i)]) for i in rows["index"]], dtype=np.int64)
-    write_atomic(out / OWN, array_bytes(own))
-    write_set(out, plan, [rows])
-    return Corrections(Trajectories(out), own)
+                spent = monotonic() - began
+                progress(Progress(done, stops * len(rows), done, 0, spent))
+        folders.append(out / f"stop-{stop}")
+        folders[-1].mkdir()
+        lengths = np.array([len(steps) for steps in own.values()], dtype=np.int64)
+        write_atomic(folders[-1] / OWN, array_bytes(lengths))
+        write_set(folders[-1], plan, [rows])
+    return folders
+
+
+def _finished(
+    plan: Manifest, own: dict[int, list[int]], workers: int
+) -> Iterator[Answer]:
+    """Yields the expert's answers to what a policy decided on each instance."""
+    job = json.loads(plan.to_json())
+    with closing(label_locally(job, [[*own]], workers=workers, own=own)) as answers:
+        for answer in answers:
+            if answer.decisions is None:
+                reason = answer.failures[-1].reason
+                raise ExpertFailed(f"instance {answer.index}: {reason}")
+            yield answer
 
 
 @torch.inference_mode()
-def _begin(
-    policy: Policy, data: Trajectories, k: int, rng: np.random.Generator
-) -> Iterator[tuple[int, list[int]]]:
-    """Yields the index of each instance and what the policy decides at first."""
+def _roll_out(policy: Policy, data: Trajectories, k: int) -> dict[int, list[int]]:
+    """Returns what the policy decides on each instance, by index."""
+    device, rolled = next(policy.parameters()).device, {}
     for start in range(0, len(data), TOGETHER):
-        rows = data.records(slice(start, start + TOGETHER))
-        problem = data.instances(slice(start, start + TOGETHER))
-        device = next(policy.parameters()).device
-        decisions = greedy(policy, problem.start(device), k=k).decisions.tolist()
-        for index, own in zip(rows["index"].tolist(), decisions, strict=True):
-            most = max(1, len(own) - LEAST_LEFT)
-            yield index, own[: int(rng.integers(1, most, endpoint=True))]
+        some = slice(start, start + TOGETHER)
+        found = greedy(policy, data.instances(some).start(device), k=k)
+        index = data.records(some)["index"].tolist()
+        rolled |= dict(zip(index, found.decisions.tolist(), strict=True))
+    return rolled
+
+
+def _stopped(
+    rolled: dict[int, list[int]], rng: np.random.Generator
+) -> dict[int, list[int]]:
+    """Keeps a random number of each instance's first decisions, at least one."""
+    return {
+        index: steps[: int(rng.integers(1, max(2, len(steps) - LEAST_LEFT + 1)))]
+        for index, steps in rolled.items()
+    }

@@ -327,7 +327,7 @@ def train(
     trained, checked = _split(data, val, config)
     policy = _build(stage, config, data, base, init).to(device)
     run = _start(policy, config)
-    given = [Corrections.read(folder) for folder in corrections]
+    given = [c for folder in corrections for c in Corrections.read_all(folder)]
     about = settings(stage, config, data, given)
     if resume:
         read_snapshot(out / SNAPSHOT, run, about)

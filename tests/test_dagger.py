@@ -32,7 +32,9 @@ def made(
     """Corrections of an untrained policy, which is wrong nearly everywhere."""
     folder = tmp_path_factory.mktemp("corrected") / "set"
     policy = make_policy("tsp")
-    return folder, correct(policy, fresh, folder, k=1, seconds=0.01)
+    made = correct(policy, fresh, folder, k=1, stops=2, seconds=0.01)
+    assert made == [folder / "stop-0", folder / "stop-1"]
+    return made[1], Corrections.read_all(folder)[1]
 
 
 def path_length(coords: np.ndarray, nodes: list[int]) -> float:

@@ -18,6 +18,7 @@ def correct(
     k: Annotated[
         int, typer.Option(min=1, help="Steps between runs of the base encoder.")
     ] = 1000,
+    stops: Annotated[int, typer.Option(min=1, help="Corrections per instance.")] = 8,
     expert: Annotated[
         str, typer.Option(metavar="NAME|auto", help="Who finishes the solutions.")
     ] = "auto",
@@ -48,13 +49,14 @@ def correct(
             open_data(data),
             out,
             k=1 if policy.recurrent is None else k,
+            stops=stops,
             expert=expert,
             seconds=seconds,
             workers=workers,
             seed=seed,
             progress=bar,
         )
-    write_text(f"{out}: {len(made.own)} solutions begun by {policy.name}")
+    write_text(f"{out}: {len(made)} sets, each begun by {policy.name}")
 
 
 def register(app: typer.Typer) -> None:
