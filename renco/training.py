@@ -294,6 +294,7 @@ def train(
     resume: bool = False,
     device: torch.device | str = "cpu",
     report: Callable[[str], None] | None = None,
+    tensorboard: bool = False,
 ) -> Policy:
     """Trains a policy and writes it, its log and its snapshots to a folder.
 
@@ -312,6 +313,7 @@ def train(
         resume: Continues from the snapshot in `out`, exactly as if never stopped.
         device: Where to train.
         report: Receives a line of progress now and then; None prints to stderr.
+        tensorboard: Also writes what is measured for TensorBoard, to `out`.
 
     Returns:
         The trained policy, with averaged weights.
@@ -323,6 +325,7 @@ def train(
     device = torch.device(device)
     if not resume and (out / SNAPSHOT).exists():
         raise ValueError(f"{out} holds a training run: resume it or choose another")
+    board = _board(out) if tensorboard else None
     out.mkdir(parents=True, exist_ok=True)
     trained, checked = _split(data, val, config)
     policy = _build(stage, config, data, base, init).to(device)
@@ -339,6 +342,7 @@ def train(
         "base": _source(base),
         "init": _source(init),
     }
+    loop.board = board
     loop.go(device)
     run.average.swap(policy)
     return policy.eval()
@@ -359,6 +363,17 @@ def settings(
         "data": about | {"count": len(data)},
         "corrections": [given.data.manifest.note for given in corrections],
     }
+
+
+def _board(out: Path) -> Any:
+    """Returns a writer of curves for TensorBoard."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ImportError(
+            "curves for TensorBoard need pip install renco[tensorboard]"
+        ) from None
+    return SummaryWriter(str(out))
 
 
 def _source(base: Path | str | None) -> dict[str, str] | None:
@@ -509,6 +524,7 @@ class _Loop:
     together: Processes
     say: Callable[[str], None]
     details: dict[str, Any] = field(default_factory=dict)
+    board: Any = None
 
     def go(self, device: torch.device) -> None:
         """Trains to the end, validating and saving on the way."""
@@ -583,6 +599,10 @@ class _Loop:
             save_policy(run.policy, self.out, **info)
             with (self.out / LOG).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
+            if self.board is not None:
+                for name, value in record.items():
+                    self.board.add_scalar(name, value, run.step)
+                self.board.flush()
             self.say(self._line(record))
         run.policy.train()
         run.average.swap(run.policy)

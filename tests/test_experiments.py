@@ -4,10 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import make_policy
-from methods import Bench, Model, expected_seconds, models, peers
+from methods import Bench, Model, expected_seconds, lehd_method, models
+from methods import peers as peers_of
+from peers import lehd
 from protocol import Answer, Meter, Method, Plan, Stamp, gflop
 from rows import COLUMNS, gap, history, key, problem_and_size, read_table
 from run import ITEMS, SCALES, Setting
@@ -19,6 +22,7 @@ from renco.construct import greedy
 from renco.experts import ExpertFailed
 from renco.model import EncoderConfig
 from renco.problems import Infeasible, Problem, Routes
+from renco.sampling import Sampler, Slices
 
 STAMP = Stamp("2026-01-01T00:00:00Z", "abc", "a machine", 1, "2", 50.0)
 FAST = Method(role="peer", model="fast", limit=0.1, version="1")
@@ -190,7 +194,7 @@ def test_models_are_measured_through_the_searches(search: str, tmp_path: Path) -
 
 def test_installed_solvers_are_peers() -> None:
     """Those that keep to a time limit, with their versions."""
-    found = peers("tsp")
+    found = peers_of("tsp")
     assert all(method.version for method in found)
     assert not {"concorde", "lkh"} & {method.model for method in found}
     for method in found[:1]:
@@ -228,3 +232,54 @@ def test_items_ask_for_each_method_once(item: str, scale: str) -> None:
         for method in methods:
             assert (method.limit is not None) == (method.search in ("lns", ""))
             assert len(key(dict.fromkeys(COLUMNS, "") | method.cells())) == 16
+
+
+@pytest.mark.parametrize("problem", ["tsp", "cvrp", "op"])
+def test_lehd_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
+    """A moment of training gives a model that is measured like the others."""
+    data = labelled(problem, n=8, count=8)
+    size = EncoderConfig(layers=1, d=16, heads=2, ff=16)
+    lehd.train(
+        data, tmp_path, minutes=0.005, layers=1, size=size, say=lambda line: None
+    )
+    bench, instance = Bench(torch.device("cpu")), data.instances([0])
+    costs = []
+    for search in ("greedy", "rrc3"):
+        method = lehd_method(str(tmp_path), search)
+        assert method.size == "L2-d16-h2" and method.model_sha256
+        answer = bench(method, instance, 0)
+        costs.append(instance.cost([answer.routes])[0])
+        assert expected_seconds(method, problem, 8, 50.0) > 0
+    assert costs[1] <= costs[0]
+
+
+def test_lehd_embeds_an_instance_once() -> None:
+    """Embeddings are only dropped and moved; the decoder does the rest."""
+    data = labelled(n=6, count=2)
+    config = make_policy("tsp", recurrent=False).config
+    policy = lehd.LEHD(config, layers=1)
+    calls: list[int] = []
+    policy.base.register_forward_hook(lambda *args: calls.append(1))
+    state = data.instances([0]).start()
+    greedy(policy, state, k=1000)
+    assert len(calls) == 1
+    h = policy.encode(state)
+    after = state.step(torch.tensor([2]))
+    assert torch.equal(policy.update(h, after), h[:, [2, 1, 3, 4, 5, 6]])
+
+
+def test_lehd_is_trained_on_the_steps_that_it_will_see() -> None:
+    """The loss of all steps is that of walking along the labels."""
+    data = labelled(n=6, count=4)
+    policy = lehd.LEHD(make_policy("tsp", recurrent=False).config, layers=1)
+    sampler = Sampler(data, np.arange(4), Slices(tokens=32, curriculum=0.0), 0)
+    state, actions = sampler.batch(0, 1.0, torch.device("cpu"))
+    steps = actions.shape[1]
+    found = lehd.loss(policy, state, actions, np.random.default_rng(0), steps)
+    h, terms = policy.encode(state), []
+    for t in range(steps):
+        scores = policy.score(h, state)
+        terms.append(-scores.gather(1, actions[:, t, None]).mean())
+        state = state.step(actions[:, t])
+        h = policy.update(h, state)
+    assert found.item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)

@@ -468,3 +468,34 @@ def test_recurrent_encoder_goes_on_from_another(tours: Path, tmp_path: Path) -> 
             assert torch.equal(mine[name], expected), name
     for name, expected in parameters(tmp_path / "b").items():
         assert torch.equal(mine[name], expected), name
+
+
+def test_tensorboard_reads_what_the_log_says(tours: Path, tmp_path: Path) -> None:
+    """The same values at the same steps, read back by TensorBoard itself."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = replace(TINY, recurrent=None)
+    train(
+        *("base", config),
+        data=tours,
+        out=tmp_path / "run",
+        report=lambda _: None,
+        tensorboard=True,
+    )
+    record = json.loads((tmp_path / "run/log.jsonl").read_text().splitlines()[-1])
+    curves = EventAccumulator(str(tmp_path / "run")).Reload()
+    for name in ("loss", "val_ce", "val_gap"):
+        last = curves.Scalars(name)[-1]
+        assert last.step == record["step"]
+        assert last.value == pytest.approx(record[name], rel=1e-6)
+
+
+def test_missing_tensorboard_names_the_extra(
+    tours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is written or trained."""
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r"pip install renco\[tensorboard\]"):
+        train("base", TINY, data=tours, out=tmp_path / "run", tensorboard=True)
+    assert not (tmp_path / "run").exists()

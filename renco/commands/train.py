@@ -56,6 +56,9 @@ def train(
     threads: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Processor threads.")
     ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Curves for TensorBoard, in --out.")
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of weights and batches.")
     ] = None,
@@ -114,6 +117,7 @@ def train(
             corrections=corrections or (),
             resume=resume,
             device=where,
+            tensorboard=tensorboard,
         )
     write_text(f"{out}: trained, seed {settings.seed}")
 
