@@ -197,7 +197,8 @@ def _finished(
 @torch.inference_mode()
 def _roll_out(policy: Policy, data: Trajectories, k: int) -> dict[int, list[int]]:
     """Returns what the policy decides on each instance, by index."""
-    device, rolled = next(policy.parameters()).device, {}
+    device = next(policy.parameters()).device
+    rolled: dict[int, list[int]] = {}
     for start in range(0, len(data), TOGETHER):
         some = slice(start, start + TOGETHER)
         found = greedy(policy, data.instances(some).start(device), k=k)

@@ -66,6 +66,7 @@ class PolicyConfig:
             the features. Unlike the paper, where a network must learn to subtract.
         geometry: Lets queries and keys see the squared distance between nodes.
             Unlike the paper, where attention knows position by embeddings alone.
+        links: Also predicts which node follows each node, for an auxiliary loss.
     """
 
     problem: str = "tsp"
@@ -77,6 +78,7 @@ class PolicyConfig:
     zoom: bool = False
     relative: bool = False
     geometry: bool = False
+    links: bool = False
 
     @classmethod
     def for_state(cls, state: State, **others: Any) -> Self:
@@ -321,6 +323,9 @@ class RecurrentEncoder(nn.Module):
         return self.out(run(self.blocks, h, where))
 
 
+LINK_SIZE = 64
+"""Dimensions in which the links between nodes are scored."""
+
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -345,6 +350,7 @@ class Policy(nn.Module):
             RecurrentEncoder(config, config.recurrent) if config.recurrent else None
         )
         self.decoder = nn.Linear(config.base.d, config.choices)
+        self.links = nn.Linear(config.base.d, 2 * LINK_SIZE) if config.links else None
 
     def cast(self, precision: str) -> Self:
         """Sets the precision of the blocks, where almost all of the time is spent.
@@ -386,6 +392,18 @@ class Policy(nn.Module):
         """Returns the log-probability of each action, -inf where infeasible."""
         logits = self.decoder(h).float().flatten(1)
         return logits.masked_fill(~state.feasible(), -torch.inf).log_softmax(dim=-1)
+
+
+def link_scores(
+    policy: Policy, h: Float[Tensor, "batch node d"]
+) -> Float[Tensor, "batch node node"]:
+    """Returns the log-probability that node j follows node i on the path."""
+    if policy.links is None:
+        raise ValueError("this policy does not predict links")
+    before, after = policy.links(h).chunk(2, dim=-1)
+    scores = before @ after.mT * LINK_SIZE**-0.5
+    itself = torch.eye(h.shape[1], dtype=torch.bool, device=h.device)
+    return scores.masked_fill(itself, -torch.inf).log_softmax(dim=-1)
 
 
 def align(

@@ -20,7 +20,7 @@ from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
 from renco.dagger import Corrections
 from renco.data import Trajectories
-from renco.model import EncoderConfig, Policy, PolicyConfig
+from renco.model import EncoderConfig, Policy, PolicyConfig, link_scores
 from renco.optim import Average, optimizers, schedule, set_rate
 from renco.sampling import Batch, Sampler, Slices, slices
 from renco.snapshot import read_snapshot, write_snapshot
@@ -45,6 +45,8 @@ class TrainConfig:
         relative: Relative features.
         geometry: Distances in attention.
         joint: Stage "base" trains E, D and U together, through k unrolled steps.
+        links: Weight of an auxiliary loss on the successor of every node of E.
+        distill: Weight of an auxiliary loss that pulls U's decisions to those of E.
         k: Unrolled steps of the recurrent loss.
         steps: Length of the training; 0 means `minutes` decides.
         minutes: Length of the training in wall-clock time, pauses excluded.
@@ -68,6 +70,8 @@ class TrainConfig:
     relative: bool = False
     geometry: bool = False
     joint: bool = False
+    links: float = 0.0
+    distill: float = 0.0
     k: int = 10
     steps: int = 0
     minutes: float = 0.0
@@ -95,6 +99,8 @@ class TrainConfig:
                 f"learning_rate {self.learning_rate} must be positive and warmup "
                 f"{self.warmup} between 0 and 1"
             )
+        if self.links < 0 or self.distill < 0:
+            raise ValueError(f"links {self.links} and distill {self.distill} below 0")
         if self.joint and self.recurrent is None:
             raise ValueError("joint training needs a recurrent encoder")
 
@@ -179,10 +185,29 @@ def cross_entropy(
 
 
 def base_loss(
-    policy: Policy, state: State, actions: Int[Tensor, "batch step"]
+    policy: Policy,
+    state: State,
+    actions: Int[Tensor, "batch step"],
+    links: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """Returns the loss of E and D on one step: Algorithm 3, first loop."""
-    return cross_entropy(policy, policy.encode(state), state, actions[:, 0])
+    """Returns the loss of E and D on one step: Algorithm 3, first loop.
+
+    Args:
+        policy: Policy to train.
+        state: States of an expert, the nodes in the expert's order.
+        actions: The expert's actions from there on.
+        links: Weight of the loss on all links of the path. Unlike the paper, which
+            learns from one decision per state.
+    """
+    h = policy.encode(state)
+    loss = cross_entropy(policy, h, state, actions[:, 0])
+    if not links:
+        return loss
+    # Node i + 1 follows node i, unless a depot lies between them.
+    steps = actions.shape[1]
+    scores = link_scores(policy, h)[:, :steps].diagonal(offset=1, dim1=1, dim2=2)
+    direct = actions % state.choices == 0
+    return loss - links * (scores * direct).sum() / direct.sum().clamp_min(1)
 
 
 def recurrent_loss(
@@ -192,6 +217,7 @@ def recurrent_loss(
     k: int,
     *,
     through_base: bool = False,
+    distill: float = 0.0,
 ) -> Float[Tensor, ""]:
     """Returns the loss of U on up to k unrolled steps: Algorithm 3, second loop.
 
@@ -205,6 +231,8 @@ def recurrent_loss(
         k: Number of recurrent steps.
         through_base: Also train E and D, on step j and through the unrolled steps.
             Unlike the paper, which freezes them.
+        distill: Weight of the divergence of U's decisions from those of E, which
+            then runs at every step.
     """
     with torch.set_grad_enabled(through_base):
         h = policy.encode(state)
@@ -215,7 +243,21 @@ def recurrent_loss(
         state = state.step(actions[:, i - 1])
         h = policy.update(h, state)
         losses.append(cross_entropy(policy, h, state, actions[:, i]))
+        if distill:
+            losses[-1] = losses[-1] + distill * divergence(policy, h, state)
     return torch.stack(losses).mean()
+
+
+def divergence(
+    policy: Policy, h: Float[Tensor, "batch node d"], state: State
+) -> Float[Tensor, ""]:
+    """Returns KL(D(E(s)) || D(h)), averaged over the batch."""
+    with torch.no_grad():
+        wanted = policy.score(policy.encode(state), state)
+    found = policy.score(h, state)
+    # Infeasible actions have probability 0 in both.
+    difference = torch.where(wanted.isfinite(), wanted - found, 0.0)
+    return (wanted.exp() * difference).sum(-1).mean()
 
 
 # --- the loop ---------------------------------------------------------------------
@@ -414,18 +456,18 @@ def _build(
         zoom=config.zoom,
         relative=config.relative,
         geometry=config.geometry,
+        links=config.links > 0,
     )
     if stage == "recurrent":
         if base is None or config.recurrent is None:
             raise ValueError("stage recurrent needs a base model and a recurrent size")
-        wanted = replace(load(base).config, recurrent=config.recurrent)
+        wanted = replace(load(base).config, recurrent=config.recurrent, links=False)
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         policy = Policy(wanted)
     _take(policy, init, data, ("recurrent.",) if stage == "recurrent" else ())
     if stage == "recurrent":
         _take(policy, base, data, ("base.", "decoder."))
-    if stage == "recurrent":
         policy.base.requires_grad_(False)
         policy.decoder.requires_grad_(False)
     return policy.train()
@@ -553,10 +595,12 @@ class _Loop:
         batch = self.sampler.batch(run.step, progress, device)
         state, actions = self.together.share(batch)
         if self.stage == "base" and not config.joint:
-            loss = base_loss(run.policy, state, actions)
+            loss = base_loss(run.policy, state, actions, config.links)
         else:
             loss = recurrent_loss(
-                run.policy, state, actions, config.k, through_base=config.joint
+                *(run.policy, state, actions, config.k),
+                through_base=config.joint,
+                distill=config.distill,
             )
         # Shares of a batch may differ by a row; weighted, their mean is the batch's.
         loss = loss * (len(actions) * self.together.world / len(batch[1]))

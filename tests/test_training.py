@@ -17,8 +17,8 @@ from renco.checkpoints import load
 from renco.data import Trajectories
 from renco.files import write_atomic
 from renco.generate import generate
-from renco.model import EncoderConfig, Policy, PolicyConfig
-from renco.problems import PROBLEMS
+from renco.model import EncoderConfig, Policy, PolicyConfig, link_scores
+from renco.problems import CVRP, PROBLEMS
 from renco.sampling import Sampler, Slices, turned
 from renco.snapshot import read_snapshot
 from renco.training import (
@@ -28,6 +28,7 @@ from renco.training import (
     _build,
     _start,
     base_loss,
+    divergence,
     preset,
     recurrent_loss,
     settings,
@@ -499,3 +500,67 @@ def test_missing_tensorboard_names_the_extra(
     with pytest.raises(ImportError, match=r"pip install renco\[tensorboard\]"):
         train("base", TINY, data=tours, out=tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run").exists()
+
+
+def make_policy(problem: str, **options: bool) -> Policy:
+    """The policy of conftest, which processes that import this file cannot see."""
+    from conftest import make_policy
+
+    return make_policy(problem, **options)
+
+
+def test_link_loss_is_the_successor_of_every_node(tours: Path) -> None:
+    """Computed again link by link; without a weight it is the paper's loss."""
+    data = Trajectories(tours)
+    policy = make_policy("tsp", links=True)
+    problem, decisions = data.batch([0, 1, 2])
+    state, actions = problem.slices(decisions, 7, np.random.default_rng(0))
+    plain = base_loss(policy, state, actions)
+    scores = link_scores(policy, policy.encode(state))
+    assert torch.isinf(scores.diagonal(dim1=1, dim2=2)).all()
+    steps = [scores[row, i, i + 1] for row in range(3) for i in range(5)]
+    expected = plain - 0.5 * torch.stack(steps).mean()
+    torch.testing.assert_close(base_loss(policy, state, actions, 0.5), expected)
+
+
+def test_links_do_not_jump_over_the_depot() -> None:
+    """A customer visited via the depot does not follow its predecessor."""
+    problem = CVRP.random(1, 6, seed=1, capacity=9)
+    policy = make_policy("cvrp", links=True)
+    one_each = np.arange(1, 7)[None] * 2 + 1  # a route for every customer
+    state, actions = problem.after(one_each, 2)
+    assert (actions % 2 == 1).all()
+    plain, linked = (base_loss(policy, state, actions, w) for w in (0.0, 1.0))
+    torch.testing.assert_close(plain, linked)
+
+
+def test_distilling_compares_with_the_base(tours: Path) -> None:
+    """No divergence of E from itself; U's has a finite gradient."""
+    policy = make_policy("tsp")
+    problem, decisions = Trajectories(tours).batch([0, 1])
+    state, actions = problem.slices(decisions, 8, np.random.default_rng(0))
+    h = policy.encode(state)
+    assert divergence(policy, h, state).item() == pytest.approx(0.0, abs=1e-6)
+    after = state.step(actions[:, 0])
+    assert divergence(policy, policy.update(h, after), after).item() > 1e-3
+    plain = recurrent_loss(policy, state, actions, 3)
+    loss = recurrent_loss(policy, state, actions, 3, distill=0.5)
+    assert loss > plain
+    loss.backward()
+    assert policy.recurrent is not None
+    grads = [p.grad for p in policy.recurrent.parameters()]
+    assert all(g is not None and g.isfinite().all() for g in grads)
+
+
+def test_auxiliary_losses_train_and_leave_no_trace_in_the_recurrent_model(
+    tours: Path, tmp_path: Path
+) -> None:
+    """Both stages with both losses; the head for links is the base's alone."""
+    config = replace(TINY, links=0.5, distill=0.5, steps=4)
+    quiet = {"data": tours, "report": lambda _: None}
+    train("base", replace(config, recurrent=None), out=tmp_path / "a", **quiet)
+    assert load(tmp_path / "a").links is not None
+    train("recurrent", config, base=tmp_path / "a", out=tmp_path / "b", **quiet)
+    assert load(tmp_path / "b").links is None
+    with pytest.raises(ValueError, match="links -1"):
+        replace(config, links=-1.0)
