@@ -397,13 +397,14 @@ class Policy(nn.Module):
 def link_scores(
     policy: Policy, h: Float[Tensor, "batch node d"]
 ) -> Float[Tensor, "batch node node"]:
-    """Returns the log-probability that node j follows node i on the path."""
+    """Returns the log-probability that node j follows node i on the path.
+
+    A node that is not on the path follows itself.
+    """
     if policy.links is None:
         raise ValueError("this policy does not predict links")
     before, after = policy.links(h).chunk(2, dim=-1)
-    scores = before @ after.mT * LINK_SIZE**-0.5
-    itself = torch.eye(h.shape[1], dtype=torch.bool, device=h.device)
-    return scores.masked_fill(itself, -torch.inf).log_softmax(dim=-1)
+    return (before @ after.mT * LINK_SIZE**-0.5).log_softmax(dim=-1)
 
 
 def align(

@@ -203,11 +203,29 @@ def base_loss(
     loss = cross_entropy(policy, h, state, actions[:, 0])
     if not links:
         return loss
-    # Node i + 1 follows node i, unless a depot lies between them.
-    steps = actions.shape[1]
-    scores = link_scores(policy, h)[:, :steps].diagonal(offset=1, dim1=1, dim2=2)
-    direct = actions % state.choices == 0
-    return loss - links * (scores * direct).sum() / direct.sum().clamp_min(1)
+    return loss + links * link_loss(policy, h, state, actions)
+
+
+def link_loss(
+    policy: Policy,
+    h: Float[Tensor, "batch node d"],
+    state: State,
+    actions: Int[Tensor, "batch step"],
+) -> Float[Tensor, ""]:
+    """Returns the cross-entropy of the node after each node, averaged.
+
+    Node i + 1 follows node i, the end follows the last of them, and what an
+    orienteering tour leaves out follows itself. A link via a depot is none.
+    """
+    scores, (batch, steps) = link_scores(policy, h), actions.shape
+    last = h.shape[1] - 1
+    node = torch.arange(last, device=h.device)
+    after = torch.where(node < steps, node + 1, node)
+    after[steps] = last
+    found = scores[:, node, after]
+    counts = torch.ones(batch, last, dtype=torch.bool, device=h.device)
+    counts[:, :steps] = actions % state.choices == 0
+    return -(found * counts).sum() / counts.sum()
 
 
 def recurrent_loss(

@@ -18,7 +18,7 @@ from renco.data import Trajectories
 from renco.files import write_atomic
 from renco.generate import generate
 from renco.model import EncoderConfig, Policy, PolicyConfig, link_scores
-from renco.problems import CVRP, PROBLEMS
+from renco.problems import CVRP, OP, PROBLEMS
 from renco.sampling import Sampler, Slices, turned
 from renco.snapshot import read_snapshot
 from renco.training import (
@@ -29,6 +29,7 @@ from renco.training import (
     _start,
     base_loss,
     divergence,
+    link_loss,
     preset,
     recurrent_loss,
     settings,
@@ -517,10 +518,21 @@ def test_link_loss_is_the_successor_of_every_node(tours: Path) -> None:
     state, actions = problem.slices(decisions, 7, np.random.default_rng(0))
     plain = base_loss(policy, state, actions)
     scores = link_scores(policy, policy.encode(state))
-    assert torch.isinf(scores.diagonal(dim1=1, dim2=2)).all()
-    steps = [scores[row, i, i + 1] for row in range(3) for i in range(5)]
+    steps = [scores[row, i, i + 1] for row in range(3) for i in range(6)]
     expected = plain - 0.5 * torch.stack(steps).mean()
     torch.testing.assert_close(base_loss(policy, state, actions, 0.5), expected)
+
+
+def test_what_a_tour_leaves_out_follows_itself() -> None:
+    """Orienteering: four visits, the way home, and the nodes left out."""
+    problem = OP.random(2, 9, seed=1)
+    policy = make_policy("op", links=True)
+    state, actions = problem.after(np.array([[4, 2, 7, 1]] * 2), 1)
+    h = policy.encode(state)
+    scores = link_scores(policy, h)
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 9), *((i, i) for i in range(4, 9))]
+    expected = -torch.stack([scores[:, i, j] for i, j in pairs]).mean()
+    torch.testing.assert_close(link_loss(policy, h, state, actions), expected)
 
 
 def test_links_do_not_jump_over_the_depot() -> None:
@@ -530,8 +542,9 @@ def test_links_do_not_jump_over_the_depot() -> None:
     one_each = np.arange(1, 7)[None] * 2 + 1  # a route for every customer
     state, actions = problem.after(one_each, 2)
     assert (actions % 2 == 1).all()
-    plain, linked = (base_loss(policy, state, actions, w) for w in (0.0, 1.0))
-    torch.testing.assert_close(plain, linked)
+    h = policy.encode(state)
+    expected = -link_scores(policy, h)[:, 4, 5].mean()  # the last one, home
+    torch.testing.assert_close(link_loss(policy, h, state, actions), expected)
 
 
 def test_distilling_compares_with_the_base(tours: Path) -> None:
