@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from peers import lehd
 from protocol import SHOWN, Answer, Meter, Method, gflop
 
 from renco.checkpoints import load, read_config, shipped
@@ -108,6 +109,25 @@ def peers(problem: str) -> list[Method]:
     return found
 
 
+def lehd_method(folder: str, search: str) -> Method:
+    """Returns a trained LEHD, `greedy` or with re-constructions as in `rrc10`."""
+    about = lehd.read_about(folder)
+    size = PolicyConfig.from_dict(about["policy"]).base
+    return Method(
+        role="lehd",
+        model=Path(folder).name,
+        source=folder,
+        size=replace(size, layers=size.layers + about["layers"]).name,
+        model_sha256=about["sha256"][:SHOWN],
+        search=search,
+    )
+
+
+def rounds(method: Method) -> int:
+    """Returns the number of random re-constructions of LEHD."""
+    return int(method.search.removeprefix("rrc")) if "rrc" in method.search else 0
+
+
 class Bench:
     """Runs methods; models are loaded once, and watched."""
 
@@ -127,9 +147,7 @@ class Bench:
         if method.role == "peer":
             return _ask(method, problem, seed)
         if method.role == "lehd":
-            from peers.lehd import answer
-
-            return answer(method, problem, seed, self.device)
+            return self._lehd(method, problem, seed)
         return self._search(method, problem, seed)
 
     def warm_up(self, method: Method, problem: Problem) -> None:
@@ -139,6 +157,14 @@ class Bench:
         small = PROBLEMS[problem.name].random(1, min(problem.n, WARM_UP), seed=1)
         once = None if method.limit is None else 0.0
         self(replace(method, limit=once), small, 0)
+
+    def _lehd(self, method: Method, problem: Problem, seed: int) -> Answer:
+        policy = lehd.load(method.source, self.device)
+        _wait(self.device)
+        began = perf_counter()
+        routes = lehd.solve(policy, problem, rounds(method), seed, self.device)
+        problem.cost([routes])
+        return Answer(routes=routes, seconds=perf_counter() - began)
 
     def _search(self, method: Method, problem: Problem, seed: int) -> Answer:
         policy, meter = self._policy(method.source)
@@ -176,7 +202,7 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-EFFICIENCY = 0.6
+EFFICIENCY = 0.5
 """Share of the machine's peak that encoders reach, to tell beforehand how long."""
 PER_STEP = 0.002
 """Seconds of a step outside the encoders, for the same purpose."""
@@ -187,8 +213,12 @@ def expected_seconds(method: Method, problem: str, n: int, peak: float) -> float
     if method.limit is not None:
         return method.limit
     if method.role == "lehd":
-        return float(method.search.removeprefix("rrc") or 1) if method.search else 1.0
-    config = PolicyConfig.from_dict(read_config(method.source)["policy"])
+        about = lehd.read_about(method.source)
+        config = PolicyConfig.from_dict(about["policy"])
+        config = replace(config, base=replace(config.base, layers=about["layers"]))
+        again = 1 + rounds(method) / 3  # a cut is half as long on average
+    else:
+        config, again = PolicyConfig.from_dict(read_config(method.source)["policy"]), 1
     steps = min(n, round(4 * n**0.5)) if problem == "op" else n
     work = 0.0
     for t in range(steps):
@@ -196,4 +226,4 @@ def expected_seconds(method: Method, problem: str, n: int, peak: float) -> float
         if config.recurrent is not None and t % (method.k or 1):
             size, outer = config.recurrent, config.base.d
         work += gflop(size, method.width or 1, n + 1 - t, outer)
-    return work / (EFFICIENCY * peak) + PER_STEP * steps
+    return again * (work / (EFFICIENCY * peak) + PER_STEP * steps)

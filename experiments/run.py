@@ -26,7 +26,8 @@ from pathlib import Path
 from time import monotonic
 
 import torch
-from methods import Bench, Model, expected_seconds, models, peers
+from methods import Bench, Model, expected_seconds, lehd_method, models, peers
+from peers.lehd import read_about
 from protocol import Method, Plan, Stamp, now, peak
 from rows import METHOD, RESULTS, Row, gap
 
@@ -170,9 +171,7 @@ def table1(at: Setting) -> list[Method]:
 
 def lehd(at: Setting) -> list[Method]:
     """LEHD, greedy and with random re-construction."""
-    from peers.lehd import as_method
-
-    return [as_method(at.lehd, search) for search in ("greedy", "rrc10")]
+    return [lehd_method(at.lehd, search) for search in ("greedy", "rrc10")]
 
 
 def speed(at: Setting) -> list[Method]:
@@ -239,8 +238,6 @@ def wanted_sets(given: argparse.Namespace, items: Iterable[str]) -> list[str]:
 
 def is_for(folder: str, problem: str) -> bool:
     """Returns whether a trained LEHD is for a problem."""
-    from peers.lehd import read_about
-
     return bool(read_about(folder)["policy"]["problem"] == problem)
 
 

@@ -14,11 +14,14 @@ from peers import lehd
 from protocol import Answer, Meter, Method, Plan, Stamp, gflop
 from rows import COLUMNS, gap, history, key, problem_and_size, read_table
 from run import ITEMS, SCALES, Setting
+from standins import labelled as records
 from standins import nearest
+from standins import plan as manifest
 from test_evaluate import labelled
 
 from renco.checkpoints import save_policy
 from renco.construct import greedy
+from renco.data import Trajectories
 from renco.experts import ExpertFailed
 from renco.model import EncoderConfig
 from renco.problems import Infeasible, Problem, Routes
@@ -237,7 +240,7 @@ def test_items_ask_for_each_method_once(item: str, scale: str) -> None:
 @pytest.mark.parametrize("problem", ["tsp", "cvrp", "op"])
 def test_lehd_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
     """A moment of training gives a model that is measured like the others."""
-    data = labelled(problem, n=8, count=8)
+    data = Trajectories.in_memory(made := manifest(problem), records(made))
     size = EncoderConfig(layers=1, d=16, heads=2, ff=16)
     lehd.train(
         data, tmp_path, minutes=0.005, layers=1, size=size, say=lambda line: None
