@@ -1,0 +1,1 @@
+"""Other learned solvers, written anew to be measured side by side."""
