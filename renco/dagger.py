@@ -23,7 +23,7 @@ from numpy import ndarray
 
 from renco.construct import greedy
 from renco.data import Trajectories, write_set
-from renco.experts import ExpertFailed, find
+from renco.experts import ExpertFailed, Solver, find
 from renco.files import write_atomic
 from renco.manifest import Manifest
 from renco.model import Policy
@@ -35,6 +35,10 @@ from renco.workers import Answer, label_locally
 OWN = "own.npy"
 LEAST_LEFT = 5
 """Decisions that are left to the expert, at least: few teach nothing."""
+COMPLETE = {"tsp": "fast-tsp", "cvrp": "pyvrp", "op": "pyvrp"}
+"""The expert that finishes solutions best."""
+SECONDS = {"tsp": 0.01, "cvrp": 0.15, "op": 0.2}
+"""Time of an expert per solution, of which half is left on average."""
 TOGETHER = 256
 """Instances that are rolled out as one batch."""
 
@@ -79,32 +83,45 @@ class Corrections:
         return [cls.read(folder) for folder in folders]
 
     @cached_property
-    def order(self) -> Int[ndarray, " row"]:
-        """Rows in the order in which their policy was stopped."""
-        return np.argsort(self.own, kind="stable")
+    def groups(self) -> dict[int, Int[ndarray, " row"]]:
+        """Rows by the length of their solutions, those that were stopped first first.
 
-    def step(self, rng: np.random.Generator) -> int:
-        """Draws a step that a batch is to begin at.
+        Only solutions of one length fit in a batch; for TSP and CVRP that is all.
+        """
+        order = np.argsort(self.own, kind="stable")
+        order = order[np.isin(order, self.rows)]
+        lengths = self.data.lengths[order]
+        return {int(n): order[lengths == n] for n in np.unique(lengths)}
+
+    @cached_property
+    def rows(self) -> Int[ndarray, " row"]:
+        """Where the expert had something to decide."""
+        return np.flatnonzero(self.own < self.data.lengths)
+
+    def place(self, rng: np.random.Generator) -> tuple[int, int]:
+        """Draws the length of the solutions of a batch, and the step it begins at.
 
         Half of the batches begin where a policy stopped; the others later, where its
         mistakes still lie about.
         """
-        step = int(self.own[rng.integers(len(self.own))])
+        row = self.rows[rng.integers(len(self.rows))]
+        length, step = int(self.data.lengths[row]), int(self.own[row])
         if rng.random() < 0.5:
-            return step
-        return int(rng.integers(step, self.data.lengths.min()))
+            step = int(rng.integers(step, length))
+        return length, step
 
     def batch(
-        self, step: int, rows: int, rng: np.random.Generator
+        self, length: int, step: int, rows: int, rng: np.random.Generator
     ) -> tuple[Problem, Int[ndarray, "batch step"]]:
         """Draws solutions that are the expert's from a step on.
 
         Among those that were stopped last before it: the longer an expert has been at
         it, the less is left of what it would not have done itself.
         """
-        known = int(np.searchsorted(self.own[self.order], step, side="right"))
+        group = self.groups[length]
+        known = int(np.searchsorted(self.own[group], step, side="right"))
         ranks = rng.integers(max(0, known - 4 * rows), known, rows)
-        return self.data.batch(self.order[ranks])
+        return self.data.batch(group[ranks])
 
 
 def correct(
@@ -115,7 +132,7 @@ def correct(
     k: int = 1000,
     stops: int = 8,
     expert: str = "auto",
-    seconds: float = 0.01,
+    seconds: float | None = None,
     workers: int = 1,
     seed: int = 0,
     progress: Callback | None = None,
@@ -132,7 +149,7 @@ def correct(
         k: Steps between two runs of the base encoder.
         stops: Corrections per instance.
         expert: Who finishes; must be able to complete partial solutions.
-        seconds: Time of the expert per solution.
+        seconds: Time of the expert per solution; None for what is usual.
         workers: Processes to run side by side.
         seed: Decides where the policy is stopped.
         progress: Called after every correction.
@@ -145,12 +162,8 @@ def correct(
         OSError: The folder exists, or cannot be written.
         ExpertFailed: It gave no answer.
     """
-    solver, out = find(expert, data.manifest.problem), Path(out)
-    if solver is None or data.manifest.problem not in solver.completes:
-        raise ValueError(
-            f"expert {expert} cannot finish partial solutions of "
-            f"{data.manifest.problem}"
-        )
+    solver, out = _find(expert, data.manifest.problem), Path(out)
+    seconds = seconds or SECONDS[data.manifest.problem]
     out.mkdir(parents=True)
     plan = replace(
         data.manifest,
@@ -168,7 +181,8 @@ def correct(
         done = stop * len(rows)
         for answer in _finished(plan, own, workers):
             row = rows[answer.index - plan.first]
-            row["decisions"], row["cost"] = answer.decisions, answer.cost
+            row["decisions"][: len(answer.decisions)] = answer.decisions
+            row["cost"] = answer.cost
             done += 1
             if progress is not None:
                 spent = monotonic() - began
@@ -179,6 +193,17 @@ def correct(
         write_atomic(folders[-1] / OWN, array_bytes(lengths))
         write_set(folders[-1], plan, [rows])
     return folders
+
+
+def _find(name: str, problem: str) -> Solver:
+    """Returns an expert that can finish partial solutions."""
+    solver = find(COMPLETE[problem] if name == "auto" else name, problem)
+    if solver is None or problem not in solver.completes:
+        raise ValueError(
+            f"expert {name} cannot finish partial solutions of {problem}, "
+            f"{COMPLETE[problem]} can"
+        )
+    return solver
 
 
 def _finished(
@@ -203,14 +228,19 @@ def _roll_out(policy: Policy, data: Trajectories, k: int) -> dict[int, list[int]
         some = slice(start, start + TOGETHER)
         found = greedy(policy, data.instances(some).start(device), k=k)
         index = data.records(some)["index"].tolist()
-        rolled |= dict(zip(index, found.decisions.tolist(), strict=True))
+        for place, decisions in zip(index, found.decisions.tolist(), strict=True):
+            # An orienteering tour that is home has zeros at its end.
+            rolled[place] = [decision for decision in decisions if decision]
     return rolled
 
 
 def _stopped(
     rolled: dict[int, list[int]], rng: np.random.Generator
 ) -> dict[int, list[int]]:
-    """Keeps a random number of each instance's first decisions, at least one."""
+    """Keeps a random number of each instance's first decisions.
+
+    At least one, and an empty tour stays empty.
+    """
     return {
         index: steps[: int(rng.integers(1, max(2, len(steps) - LEAST_LEFT + 1)))]
         for index, steps in rolled.items()

@@ -98,11 +98,11 @@ class Sampler:
         return slices(problem, decisions, nodes, rng, self.how, device)
 
     def _corrected(self, rng: np.random.Generator, device: torch.device) -> Batch:
-        sizes = np.array([len(given.own) for given in self.corrections])
+        sizes = np.array([len(given.rows) for given in self.corrections])
         given = self.corrections[rng.choice(len(sizes), p=sizes / sizes.sum())]
-        step = given.step(rng)
+        length, step = given.place(rng)
         rows = self._rows(self.largest - step)
-        problem, decisions = given.batch(step, rows, rng)
+        problem, decisions = given.batch(length, step, rows, rng)
         problem = turned(problem, rng, self.how.rotate)
         state, actions = problem.after(decisions, step)
         return state.to(device), actions.to(device)

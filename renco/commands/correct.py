@@ -23,8 +23,8 @@ def correct(
         str, typer.Option(metavar="NAME|auto", help="Who finishes the solutions.")
     ] = "auto",
     seconds: Annotated[
-        float, typer.Option(help="Time of the expert per solution.")
-    ] = 0.01,
+        float | None, typer.Option(help="Time of the expert per solution.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     seed: Annotated[
         int, typer.Option(min=0, help="Decides where the policy is stopped.")

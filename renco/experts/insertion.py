@@ -1,6 +1,7 @@
 """Local improvements of orienteering tours, in NumPy.
 
-Tours are lists of nodes without the depot, node 0. Lengths are float64 in the
+Tours are lists of nodes without their ends: both are the depot, node 0, unless another
+`end` is given, which has no prize. Lengths are float64 in the
 metric of the instance, so nothing is lost to the rounding of a solver.
 """
 
@@ -16,33 +17,33 @@ LEAST = 1e-10
 LONGEST_SEGMENT = 3
 
 
-def length_of(route: list[int], matrix: Matrix) -> float:
-    """Returns the length of the closed tour from the depot."""
-    tour = np.array([0, *route, 0])
+def length_of(route: list[int], matrix: Matrix, end: int = 0) -> float:
+    """Returns the length of the tour from the depot to its end."""
+    tour = np.array([0, *route, end])
     return float(matrix[tour[:-1], tour[1:]].sum())
 
 
 def improve(
-    route: list[int], matrix: Matrix, prizes: Prizes, limit: float
+    route: list[int], matrix: Matrix, prizes: Prizes, limit: float, end: int = 0
 ) -> list[int]:
     """Shortens, inserts and swaps until none of the three gains anything.
 
     A tour within the limit stays within it and never loses prize.
     """
     while True:
-        route = insert_all(shorten(route, matrix), matrix, prizes, limit)
-        better = swap(route, matrix, prizes, limit)
+        route = insert_all(shorten(route, matrix, end), matrix, prizes, limit, end)
+        better = swap(route, matrix, prizes, limit, end)
         if better is None:
             return route
         route = better
 
 
 def insert_all(
-    route: list[int], matrix: Matrix, prizes: Prizes, limit: float
+    route: list[int], matrix: Matrix, prizes: Prizes, limit: float, end: int = 0
 ) -> list[int]:
     """Inserts nodes where they fit, most prize per extra length first."""
-    tour = [0, *route, 0]
-    room = limit - length_of(route, matrix)
+    tour = [0, *route, end]
+    room = limit - length_of(route, matrix, end)
     waiting = prizes > 0
     waiting[tour] = False
     while waiting.any():
@@ -63,7 +64,7 @@ def insert_all(
 
 
 def swap(
-    route: list[int], matrix: Matrix, prizes: Prizes, limit: float
+    route: list[int], matrix: Matrix, prizes: Prizes, limit: float, end: int = 0
 ) -> list[int] | None:
     """Replaces the node for which another one brings the most additional prize.
 
@@ -75,7 +76,7 @@ def swap(
     nodes = np.flatnonzero(outside)
     if not len(route) or not len(nodes):
         return None
-    tour = np.array([0, *route, 0])
+    tour = np.array([0, *route, end])
     before, inside, after = tour[:-2], tour[1:-1], tour[2:]
     saved = matrix[before, inside] + matrix[inside, after] - matrix[before, after]
     # The new node goes where the old one was, or to its best place elsewhere: of
@@ -90,7 +91,7 @@ def swap(
     elsewhere = np.take_along_axis(costs, pick[..., None], 2)[..., 0]
     same = matrix[np.ix_(nodes, before)] + matrix[np.ix_(nodes, after)]
     same -= matrix[before, after]
-    total = length_of(route, matrix) - saved + np.minimum(same, elsewhere)
+    total = length_of(route, matrix, end) - saved + np.minimum(same, elsewhere)
     gain = prizes[nodes][:, None] - prizes[inside]
     gain = np.where((total <= limit) & (gain > 0), gain, 0.0)
     if not gain.any():
@@ -105,9 +106,9 @@ def swap(
     return result
 
 
-def shorten(route: list[int], matrix: Matrix) -> list[int]:
+def shorten(route: list[int], matrix: Matrix, end: int = 0) -> list[int]:
     """Applies the best 2-opt or Or-opt move until none shortens the tour."""
-    tour = np.array([0, *route, 0])
+    tour = np.array([0, *route, end])
     while len(tour) > 3:
         least = -LEAST * float(matrix[tour[:-1], tour[1:]].sum())
         gain, better = min(

@@ -9,6 +9,7 @@ undone, since length is not what counts, is done by `insertion.improve`: it gain
 two of five searches, 0.4 % of the prize on average.
 """
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -43,6 +44,7 @@ class TourSearch(Protocol):
         limit: int,
         start: list[int],
         share: float,
+        end: int,
     ) -> list[int]:
         """Minimises length plus missed prizes.
 
@@ -50,42 +52,57 @@ class TourSearch(Protocol):
             lengths: Whole distances; node 0 is the depot.
             prizes: Of each node, in units of length.
             limit: Longest tour.
-            start: Tour to begin with, without the depot; empty for a random one.
+            start: Tour to begin with, without its ends; empty for a random one.
             share: Part of all the time to use.
+            end: Where tours end: the depot, or the last node.
 
         Returns:
-            A tour within the limit, without the depot.
+            A tour within the limit, without its ends.
         """
         ...
 
 
-def orienteer(search: TourSearch, instance: OP) -> list[int]:
-    """Returns a tour of much prize, by repeated search under different prices."""
-    matrix, prizes = distances(instance), instance.prizes[0]
-    limit = float(instance.limit[0])
+def orienteer(search: TourSearch, instance: OP, own: Sequence[int] = ()) -> list[int]:
+    """Returns a tour of much prize, by repeated search under different prices.
+
+    Args:
+        search: What searches under one price.
+        instance: What to solve.
+        own: Visits that the tour begins with.
+    """
+    matrix, prizes = distances(instance), instance.prizes[0].copy()
+    here = own[-1] if own else 0
+    past = np.array([0, *own])
+    limit = float(instance.limit[0]) - float(matrix[past[:-1], past[1:]].sum())
+    prizes[past] = 0.0
     # What cannot be reached only slows the search down.
-    useful = (matrix[0] + matrix[:, 0] <= limit) & (prizes > 0)
-    useful[0] = True
-    nodes = np.flatnonzero(useful)
-    tour = _collect(search, matrix[np.ix_(nodes, nodes)], prizes[nodes], limit)
-    return [int(nodes[node]) for node in tour]
+    useful = (matrix[here] + matrix[:, 0] <= limit) & (prizes > 0)
+    nodes = [here, *np.flatnonzero(useful).tolist()]
+    end = 0
+    if own:  # home is another place than here
+        end = len(nodes)
+        nodes.append(0)
+        prizes[0] = 0.0
+    near = matrix[np.ix_(nodes, nodes)]
+    tour = _collect(search, near, prizes[nodes], limit, end)
+    return [*own, *(nodes[node] for node in tour)]
 
 
 def _collect(
-    search: TourSearch, matrix: ndarray, prizes: ndarray, limit: float
+    search: TourSearch, matrix: ndarray, prizes: ndarray, limit: float, end: int
 ) -> list[int]:
-    best = insert_all([], matrix, prizes, limit)
+    best = insert_all([], matrix, prizes, limit, end)
     scale = factor(matrix, LONGEST, limit)
     # Rounded up: a tour within the limit here is one in the instance as well.
     lengths = np.ceil(matrix * scale).astype(np.int64)
     for price, share, afresh in STAGES:
-        if len(best) == len(prizes) - 1:
+        if len(best) == np.count_nonzero(prizes):
             break  # everything is collected
         unit = price * limit * scale / prizes[best].sum()
         worth = np.rint(np.minimum(prizes * unit, RICHEST)).astype(np.int64)
         start = [] if afresh else best
-        tour = search(lengths, worth, int(limit * scale), start, share)
-        tour = improve(tour, matrix, prizes, limit)
+        tour = search(lengths, worth, int(limit * scale), start, share, end)
+        tour = improve(tour, matrix, prizes, limit, end)
         if prizes[tour].sum() > prizes[best].sum():
             best = tour
     return best

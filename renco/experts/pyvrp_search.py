@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float64, Int64
 from numpy import ndarray
 
 from renco.experts.base import ExpertFailed, Solver
@@ -17,6 +17,8 @@ from renco.problems import CVRP, OP, Problem, Routes
 
 LONGEST = 1_000_000
 """Scaled longest distance: PyVRP computes with 64 bit integers up to 2^44."""
+FORBIDDEN = 10
+"""Length, in longest distances, of a leg that must not be taken."""
 SPARE_VEHICLES = 1.3
 """Vehicles offered per vehicle needed; unused ones cost nothing."""
 
@@ -29,7 +31,7 @@ class PyVRP(Solver):
     """
 
     name = "pyvrp"
-    problems = ("cvrp", "op")
+    problems = completes = ("cvrp", "op")
     package = "pyvrp"
 
     def _solve(self, instance: Problem, seconds: float, seed: int) -> Routes:
@@ -43,6 +45,20 @@ class PyVRP(Solver):
                 return [orienteer(TourSearch(pyvrp, deadline, seed), instance)]
             assert isinstance(instance, CVRP)
             return _solve_cvrp(pyvrp, instance, deadline, seed)
+
+    def _complete(
+        self, instance: Problem, decisions: list[int], seconds: float, seed: int
+    ) -> list[int]:
+        pyvrp = self._import("pyvrp")
+        self._import("pyvrp.search")
+        deadline = Deadline(seconds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if isinstance(instance, OP):
+                search = TourSearch(pyvrp, deadline, seed)
+                return orienteer(search, instance, decisions)
+            assert isinstance(instance, CVRP)
+            return _complete_cvrp(pyvrp, instance, decisions, deadline, seed)
 
 
 class Deadline:
@@ -109,6 +125,7 @@ class TourSearch:
         limit: int,
         start: list[int],
         share: float,
+        end: int,
     ) -> list[int]:
         """Minimises length plus missed prizes; see `orienteering.TourSearch`."""
         pyvrp = self.pyvrp
@@ -117,10 +134,10 @@ class TourSearch:
             [
                 pyvrp.Client(location=node, prize=prize, required=False)
                 for node, prize in enumerate(prizes.tolist())
-                if node > 0
+                if node not in (0, end)
             ],
-            [pyvrp.Depot(0)],
-            [pyvrp.VehicleType(1, max_distance=limit)],
+            [pyvrp.Depot(0), pyvrp.Depot(end)],
+            [pyvrp.VehicleType(1, end_depot=1, max_distance=limit)],
             [lengths],
             [np.zeros_like(lengths)],
         )
@@ -158,16 +175,61 @@ def _richest(pyvrp: Any) -> Any:
 def _solve_cvrp(pyvrp: Any, instance: CVRP, deadline: Deadline, seed: int) -> Routes:
     demands, capacity = whole_demands(instance)
     lengths = whole(distances(instance), LONGEST)
-    vehicles = math.ceil(demands.sum() / max(capacity, 1) * SPARE_VEHICLES) + 3
     points = positions(instance, side=1.0)
+    return _fleet(pyvrp, points, demands, capacity, lengths, deadline, seed)
+
+
+def _complete_cvrp(
+    pyvrp: Any, instance: CVRP, decisions: list[int], deadline: Deadline, seed: int
+) -> list[int]:
+    """Finishes routes.
+
+    The vehicle that is under way becomes a customer where it stands: what it has
+    loaded is the demand, from the depot it costs nothing to get there, and from
+    anywhere else it is further than any detour.
+    """
+    demands, capacity = whole_demands(instance)
+    visited = [decision // 2 for decision in decisions]
+    since = max((i for i, d in enumerate(decisions) if d % 2), default=0)
+    left = sorted(set(range(1, instance.n + 1)) - set(visited))
+    nodes = [0, visited[-1], *left]
+    lengths = whole(distances(instance)[np.ix_(nodes, nodes)], LONGEST)
+    lengths[0, 1] = 0
+    lengths[2:, 1] = LONGEST * FORBIDDEN
+    loads = demands[nodes]
+    loads[1] = demands[visited[since:]].sum()
+    points = positions(instance, side=1.0)[nodes]
+    routes = _fleet(pyvrp, points, loads, capacity, lengths, deadline, seed)
+    first = next(route for route in routes if 1 in route)
+    if first[0] != 1:
+        raise ExpertFailed("pyvrp went back to where a vehicle had been")
+    finished = [2 * nodes[node] for node in first[1:]]
+    for route in routes:
+        if route is not first:
+            finished += [2 * nodes[node] + (node == route[0]) for node in route]
+    return [*decisions, *finished]
+
+
+def _fleet(
+    pyvrp: Any,
+    points: Float64[ndarray, "node 2"],
+    demands: Int64[ndarray, " node"],
+    capacity: int,
+    lengths: Int64[ndarray, "node node"],
+    deadline: Deadline,
+    seed: int,
+) -> Routes:
+    """Returns short routes of vehicles of one size from node 0."""
+    customers = len(demands) - 1
+    vehicles = math.ceil(demands.sum() / max(capacity, 1) * SPARE_VEHICLES) + 3
     data = pyvrp.ProblemData(
         [pyvrp.Location(x, y) for x, y in points.tolist()],
         [
             pyvrp.Client(location=node, delivery=[int(demands[node])])
-            for node in range(1, instance.n + 1)
+            for node in range(1, customers + 1)
         ],
         [pyvrp.Depot(0)],
-        [pyvrp.VehicleType(min(vehicles, instance.n), [capacity])],
+        [pyvrp.VehicleType(min(vehicles, customers), [capacity])],
         [lengths],
         [np.zeros_like(lengths)],
     )
