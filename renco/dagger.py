@@ -30,7 +30,7 @@ from renco.model import Policy
 from renco.problems import Problem
 from renco.progress import Callback, Progress
 from renco.storage import DamagedData, array_bytes, read_rows
-from renco.workers import Answer, label_locally
+from renco.workers import label_locally
 
 OWN = "own.npy"
 LEAST_LEFT = 5
@@ -179,10 +179,10 @@ def correct(
         own = _stopped(rolled, rng)
         rows = plan.rows(np.array([*own]), data.instances(slice(None)))
         done = stop * len(rows)
-        for answer in _finished(plan, own, workers):
-            row = rows[answer.index - plan.first]
-            row["decisions"][: len(answer.decisions)] = answer.decisions
-            row["cost"] = answer.cost
+        for index, decisions, cost in _finished(plan, own, workers):
+            row = rows[index - plan.first]
+            row["decisions"][: len(decisions)] = decisions
+            row["cost"] = cost
             done += 1
             if progress is not None:
                 spent = monotonic() - began
@@ -208,15 +208,15 @@ def _find(name: str, problem: str) -> Solver:
 
 def _finished(
     plan: Manifest, own: dict[int, list[int]], workers: int
-) -> Iterator[Answer]:
-    """Yields the expert's answers to what a policy decided on each instance."""
+) -> Iterator[tuple[int, list[int], float]]:
+    """Yields index, decisions and cost of what a policy began on each instance."""
     job = json.loads(plan.to_json())
     with closing(label_locally(job, [[*own]], workers=workers, own=own)) as answers:
         for answer in answers:
             if answer.decisions is None:
                 reason = answer.failures[-1].reason
                 raise ExpertFailed(f"instance {answer.index}: {reason}")
-            yield answer
+            yield answer.index, answer.decisions, answer.cost
 
 
 @torch.inference_mode()

@@ -14,6 +14,7 @@ from peers import lehd
 from protocol import Answer, Meter, Method, Plan, Stamp, gflop
 from rows import COLUMNS, gap, history, key, problem_and_size, read_table
 from run import ITEMS, SCALES, Setting
+from run import main as run_main
 from standins import labelled as records
 from standins import nearest
 from standins import plan as manifest
@@ -286,3 +287,24 @@ def test_lehd_is_trained_on_the_steps_that_it_will_see() -> None:
         state = state.step(actions[:, t])
         h = policy.update(h, state)
     assert found.item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)
+
+
+def test_the_command_measures_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dry run only says how long; a second run has nothing left to do."""
+    monkeypatch.setattr("run.peak", lambda device: 50.0)
+    monkeypatch.setattr("run.Bench", lambda device: Nearest())
+    words = ["run.py", "figure2", "--data", "tsp100-test", "--instances", "1"]
+    words += ["--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", [*words, "--dry-run"])
+    run_main()
+    assert "min" in capsys.readouterr().out and not list(tmp_path.iterdir())
+    monkeypatch.setattr("sys.argv", words)
+    run_main()
+    found = read_table(tmp_path / "tsp100-test.csv")
+    assert {row["role"] for row in found} >= {"recurrent", "base"}
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(found)
+    run_main()
+    assert "0 of" in capsys.readouterr().out
+    assert len(read_table(tmp_path / "tsp100-test.csv")) == len(found)

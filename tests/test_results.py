@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from intervals import ENOUGH, difference, mean, ratio
 from pictures import FIGURES, digest, draw
-from render import PAGE, RESULTS, page, read_quoted, sections, stale
+from render import PAGE, RESULTS, main, page, read_quoted, sections, stale
 from rows import COLUMNS, Row
 from verdicts import answer, on_negative_gaps, on_story, on_use
 from views import Results, current, read_results
@@ -214,3 +214,23 @@ def test_quoted_rows_are_marked() -> None:
     assert len(quoted) == len(read_quoted()) == 56
     assert sum("| measured |" in line for line in lines) == 2
     assert not any("ours L2" in line for line in quoted)
+
+
+def test_the_command_checks_without_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says which files are not what the rows say."""
+    monkeypatch.setattr("sys.argv", ["render.py", "--check"])
+    main()
+    (tmp_path / "pictures").mkdir()
+    copy = tmp_path / "results.md"
+    text = PAGE.read_text("utf-8").replace("TSP100 | BQ", "TSP100 | QB")
+    copy.write_text(text, encoding="utf-8")
+    words = ["render.py", "--page", str(copy), "--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", [*words, "--check"])
+    with pytest.raises(SystemExit, match=r"results\.md"):
+        main()
+    assert copy.read_text("utf-8") == text
+    monkeypatch.setattr("sys.argv", words)
+    main()
+    assert "QB" not in copy.read_text("utf-8")
