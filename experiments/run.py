@@ -19,6 +19,7 @@ problems can run at the same time on two cores.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from peers.lehd import read_about
 from protocol import Method, Plan, Stamp, now, peak
 from rows import METHOD, RESULTS, Row, gap
 
-from renco.evaluate import commit, hardware
+from renco.evaluate import commit, processor
 from renco.problems import PROBLEMS
 from renco.solver import find_device
 from renco.testsets import names, open_data
@@ -241,6 +242,13 @@ def is_for(folder: str, problem: str) -> bool:
     return bool(read_about(folder)["policy"]["problem"] == problem)
 
 
+def name_of(device: torch.device) -> str:
+    """Returns the processor or graphics card, as `renco evaluate` writes it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{processor()}, {os.cpu_count()} cores"
+
+
 class Report:
     """Prints a line per measurement, with the time that is left."""
 
@@ -288,7 +296,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     device = find_device(given.device)
-    where = hardware(torch.nn.Linear(1, 1).to(device))  # type: ignore[arg-type]
+    where = name_of(device)
     version, speed_of = torch.__version__, peak(device)
     stamp = Stamp(now(), commit(), where, given.threads, version, speed_of, given.seed)
     todo = plans(given, stamp)
