@@ -415,7 +415,7 @@ def settings(
     corrections: Sequence[Corrections] = (),
 ) -> dict[str, Any]:
     """Returns what makes two runs the same run."""
-    names = ("problem", "n", "seed", "first", "expert", "version", "seconds")
+    names = ("problem", "n", "seed", "first", "expert", "version", "seconds", "note")
     about = {name: getattr(data.manifest, name) for name in names}
     return {
         "stage": stage,

@@ -13,7 +13,8 @@ def train(
         typer.Argument(metavar="base|recurrent", help="The stage."),
     ],
     data: Annotated[
-        str, typer.Option(metavar="DIR", help="Labelled set, see renco generate.")
+        list[str],
+        typer.Option(metavar="DIR", help="Labelled set, or several: renco generate."),
     ],
     out: Annotated[
         str, typer.Option(metavar="DIR", help="Folder of the model, log and snapshot.")
@@ -83,6 +84,7 @@ def train(
     finite("--minutes", minutes, positive=True)
     from dataclasses import replace
 
+    from renco.data import Trajectories
     from renco.solver import find_device, using_threads
     from renco.testsets import open_data
     from renco.training import TrainConfig
@@ -90,7 +92,7 @@ def train(
     from renco.training import train as run
 
     where = find_device(device)
-    trajectories = open_data(data)
+    trajectories = Trajectories.joined([open_data(folder) for folder in data])
     problem = trajectories.manifest.problem
     if config is not None:
         settings = TrainConfig.from_toml(config)
