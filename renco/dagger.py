@@ -95,8 +95,8 @@ class Corrections:
 
     @cached_property
     def rows(self) -> Int[ndarray, " row"]:
-        """Where the expert had something to decide."""
-        return np.flatnonzero(self.own < self.data.lengths)
+        """Where the expert decided twice: U learns from the second decision on."""
+        return np.flatnonzero(self.own + 2 <= self.data.lengths)
 
     def place(self, rng: np.random.Generator) -> tuple[int, int]:
         """Draws the length of the solutions of a batch, and the step it begins at.
@@ -107,7 +107,7 @@ class Corrections:
         row = self.rows[rng.integers(len(self.rows))]
         length, step = int(self.data.lengths[row]), int(self.own[row])
         if rng.random() < 0.5:
-            step = int(rng.integers(step, length))
+            step = int(rng.integers(step, length - 1))
         return length, step
 
     def batch(
