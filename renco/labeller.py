@@ -74,7 +74,7 @@ def _serve(requests: TextIOBase, answers: TextIOBase) -> None:
             instance = load_instance(manifest, index)
             seed = expert_seed(manifest.seed or 0, index, attempt)
             how = {"seconds": manifest.seconds, "seed": seed}
-            if request["own"] is None:
+            if request.get("own") is None:
                 routes = expert(instance, **how)
                 decisions = instance.decisions([routes])[0].tolist()
             else:
