@@ -113,16 +113,14 @@ class Trajectories:
         self._shards = [shard for each in sets for shard in each._shards]  # noqa: SLF001
         self._ends = np.cumsum([len(shard) for shard in self._shards])
         parts = (f"{s.folder and s.folder.name} ({len(s)})" for s in sets)
-        self.folder, self.manifest = (
-            None,
-            replace(
-                first.manifest,
-                seed=None,
-                count=len(self),
-                mean_cost=None,
-                shards={},
-                note=f"joined: {', '.join(parts)}",
-            ),
+        self.folder = None
+        self.manifest = replace(
+            first.manifest,
+            seed=None,
+            count=len(self),
+            mean_cost=None,
+            shards={},
+            note=f"joined: {', '.join(parts)}",
         )
         return self
 

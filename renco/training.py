@@ -380,6 +380,8 @@ def train(
     """
     if not config.steps and not config.minutes:
         raise ValueError("give the length of the training: steps or minutes")
+    if stage == "base" and base is not None:
+        raise ValueError(f"a base is for stage recurrent: begin with init={base}")
     together, out = Processes.join(), Path(out)
     data = data if isinstance(data, Trajectories) else Trajectories(data)
     device = torch.device(device)
