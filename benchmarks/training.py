@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from renco.data import Trajectories
-from renco.model import EncoderConfig, Policy, PolicyConfig, view
+from renco.model import EncoderConfig, Policy, PolicyConfig, View, view
 from renco.optim import optimizers
 from renco.sampling import Sampler, Slices
 from renco.training import base_loss, preset
@@ -111,14 +111,18 @@ def padded(sampler: Sampler, rows: int, config: PolicyConfig) -> Iterator[Any]:
         parts = []
         for row, nodes in enumerate(sizes):
             state, _ = problem[row].slices(decisions[row : row + 1], int(nodes), rng)
-            parts.append(view(state.features(), config))
+            parts.append(view(state, config))
         longest = int(sizes.max())
 
         def filled(x: Tensor, longest: int = longest) -> Tensor:
             return nn.functional.pad(x, (0, 0, 0, longest - x.shape[1]))
 
-        joined = type(parts[0])(
-            *(torch.cat([filled(p) for p in part]) for part in zip(*parts, strict=True))
+        joined = View(
+            s=torch.cat([filled(part.s) for part in parts]),
+            xy=torch.cat([filled(part.xy) for part in parts]),
+            unit=torch.cat([part.unit for part in parts]),
+            n=torch.cat([part.n for part in parts]),
+            mask=None,
         )
         mask = torch.arange(longest)[None] < torch.from_numpy(sizes)[:, None]
         yield joined, mask, sizes
@@ -165,7 +169,7 @@ def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
 
     def unpadded_step() -> list[int]:
         state, _ = sampler.batch(next(steps), 1.0, torch.device("cpu"))
-        seen = view(state.features(), wanted)
+        seen = view(state, wanted)
         mask = torch.ones(seen.s.shape[:2], dtype=torch.bool)
         update(middle, unpadded.loss(seen, mask), unpadded)
         return [state.node.shape[1]] * len(mask)

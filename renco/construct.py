@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from renco.model import Policy
@@ -66,16 +66,21 @@ def greedy(
     t, decisions = 0, []
     h = torch.empty(0)  # E gives the first one
     score = torch.zeros(state.node.shape[0], device=state.node.device)
+    state = policy.visible(state)
     while not state.done:
         on_step()
         h = policy.encode(state) if t % k == 0 else policy.update(h, state)
         likeliest, action = policy.score(h, state).max(dim=-1)
         score = score + likeliest
         decisions.append(state.decision(action))
-        state = state.step(action)
+        state = policy.visible(state.step(action))
         t += 1
     _check_scores(score)
     return Solutions(_stacked(state, decisions), state.cost)
+
+
+SPARE = 2
+"""Steps that are tried per beam, so that enough remain when some are given up."""
 
 
 @torch.inference_mode()
@@ -85,6 +90,7 @@ def beam_search(
     *,
     k: int,
     width: int,
+    merge: bool = False,
     on_step: Callable[[], None] = _carry_on,
 ) -> Solutions:
     """Keeps the `width` likeliest partial solutions and returns the cheapest.
@@ -94,8 +100,12 @@ def beam_search(
     distinct partial solutions than `width`, its spare beams are dead: their score
     is -inf and they are never chosen. `on_step` runs before each step; what it
     raises ends the search.
+
+    With `merge`, of partial solutions that lead to the same state only the best one
+    is kept. Unlike the paper, whose beams fill with such twins.
     """
     _check_k(k)
+    merge &= width > 1
     if width < 1:
         raise ValueError(f"width must be at least 1, got {width}")
     batch = state.node.shape[0]
@@ -103,21 +113,47 @@ def beam_search(
     first = torch.arange(batch, device=state.node.device)[:, None]
     t, decisions = 0, _stacked(state, [])
     h = torch.empty(0)
+    state = policy.visible(state)
     while not state.done:
         on_step()
         h = policy.encode(state) if t % k == 0 else policy.update(h, state)
         beams = score.shape[1]
         ranked = score[..., None] + policy.score(h, state).unflatten(0, (batch, beams))
         actions = ranked.shape[-1]
-        score, best = ranked.flatten(1).topk(min(width, beams * actions))
+        tried = min(width * (SPARE if merge else 1), beams * actions)
+        score, best = ranked.flatten(1).topk(tried)
         parent = (first * beams + best // actions).flatten()
         action = (best % actions).flatten()
-        state, h = state.rows(parent), h[parent]
+        state = state.rows(parent)
         chosen = state.decision(action)[:, None]
-        decisions = torch.cat([decisions[parent], chosen], dim=1)
         state = state.step(action)
+        if merge:
+            score = score.masked_fill(dominated(state, score), -torch.inf)
+            score, kept = score.topk(min(width, tried))
+            row = (first * tried + kept).flatten()
+            state, parent, chosen = state.rows(row), parent[row], chosen[row]
+        state = policy.visible(state)
+        h, decisions = h[parent], torch.cat([decisions[parent], chosen], dim=1)
         t += 1
     _check_scores(score)
     cost = state.cost.view(batch, -1).masked_fill(score.isinf(), torch.inf)
     winner = first[:, 0] * cost.shape[1] + cost.argmin(dim=1)
     return Solutions(decisions[winner], state.cost[winner])
+
+
+def dominated(
+    state: State, score: Float[Tensor, "batch beam"]
+) -> Bool[Tensor, "batch beam"]:
+    """Returns which beams can never become better than another one of their row.
+
+    Two beams that stand at the same node with the same nodes open have the same
+    future: the one that has spent more on the way can be given up.
+    """
+    place, spent = (x.unflatten(0, score.shape) for x in (state.place(), state.spent()))
+    same = place[:, :, None] == place[:, None]
+    no_better = (spent[:, :, None] >= spent[:, None]).all(dim=-1)
+    # Of two that have spent the same, the likelier one stays: beams are sorted.
+    beam = torch.arange(score.shape[1], device=score.device)
+    first = beam[:, None] > beam
+    other = (first | ~no_better.mT) & ~score.isinf()[:, None]
+    return (same & no_better & other).any(dim=-1)

@@ -318,7 +318,12 @@ class _Search:
         for index in torch.arange(total, device=self.device).split(rows):
             part = state.rows(index)
             solved = beam_search(
-                self.policy, part, k=k, width=width, on_step=self.pace.on_step
+                self.policy,
+                part,
+                k=k,
+                width=width,
+                merge=True,
+                on_step=self.pace.on_step,
             )
             # Batches of the OP may be done early: the rest is staying at home.
             home = part.node[:, -1:].expand(-1, nodes - 2)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from renco.state import State
@@ -62,10 +62,13 @@ class PolicyConfig:
         lengths: Which features are lengths and scale with the coordinates.
         zoom: Maps the nodes of every single state to the unit square. Unlike the
             paper, where remaining nodes keep the coordinates of the instance.
-        relative: Adds offset and distance to the current node and the destination to
-            the features. Unlike the paper, where a network must learn to subtract.
+        relative: Adds offset and distance to the current node and the destination, and
+            the length that a detour would leave, to the features. Unlike the paper,
+            where a network must learn to subtract.
         geometry: Lets queries and keys see the squared distance between nodes.
             Unlike the paper, where attention knows position by embeddings alone.
+        reach: Hides nodes that can no longer be reached. Unlike the paper, where all
+            unvisited nodes remain in the state.
         links: Also predicts which node follows each node, for an auxiliary loss.
     """
 
@@ -78,6 +81,7 @@ class PolicyConfig:
     zoom: bool = False
     relative: bool = False
     geometry: bool = False
+    reach: bool = False
     links: bool = False
 
     @classmethod
@@ -106,21 +110,34 @@ class View(NamedTuple):
     Attributes:
         s: Features of each node.
         xy: Coordinates in units of the typical distance between neighbours.
+        unit: That distance, in the units of `s`.
+        n: Number of nodes that count.
+        mask: Which nodes count; None for all.
     """
 
     s: Float[Tensor, "batch node feature"]
     xy: Float[Tensor, "batch node 2"]
+    unit: Float[Tensor, "#batch 1 1"]
+    n: Float[Tensor, "#batch 1 1"]
+    mask: Bool[Tensor, "batch 1 1 node"] | None
 
 
-def view(s: Float[Tensor, "batch node feature"], config: PolicyConfig) -> View:
-    """Returns the features of a state, mapped to its own unit square if asked for.
+def view(state: State, config: PolicyConfig) -> View:
+    """Returns a state as networks see it, mapped to its own unit square if asked for.
 
     n uniform points of the unit square lie about n^-1/2 apart.
     """
-    xy, root = s[..., :2], math.sqrt(s.shape[1])
+    s, present = state.features(), state.present() if config.reach else None
+    xy = s[..., :2]
+    if present is None:
+        mask, n = None, xy.new_full((1, 1, 1), xy.shape[1])
+    else:
+        mask = present[:, None, None]
+        n = present.sum(dim=1).to(xy.dtype)[:, None, None]
+    unit = n.rsqrt()
     if not config.zoom:
-        return View(s, (xy - 0.5) * root)
-    low, high = xy.aminmax(dim=1, keepdim=True)
+        return View(s, (xy - 0.5) / unit, unit, n, mask)
+    low, high = _extremes(xy, present)
     extent = high - low
     side = extent.amax(dim=-1, keepdim=True)
     side = torch.where(side > 0, side, 1.0)
@@ -130,25 +147,45 @@ def view(s: Float[Tensor, "batch node feature"], config: PolicyConfig) -> View:
         rest[..., feature - 2] /= side[..., 0]
     # Nodes along a line are closer together than nodes of a full square.
     aspect = extent.amin(dim=-1, keepdim=True) / side
-    spacing = (0.1 + 0.9 * aspect).sqrt() / root
-    return View(torch.cat([xy, rest], dim=-1), (xy - 0.5) / spacing)
+    unit = (0.1 + 0.9 * aspect).sqrt() * unit
+    return View(torch.cat([xy, rest], dim=-1), (xy - 0.5) / unit, unit, n, mask)
+
+
+def _extremes(
+    xy: Float[Tensor, "batch node 2"], present: Bool[Tensor, "batch node"] | None
+) -> tuple[Tensor, Tensor]:
+    """Returns the lowest and highest coordinates of each state."""
+    if present is None:
+        low, high = xy.aminmax(dim=1, keepdim=True)
+        return low, high
+    away = ~present[..., None]
+    return (
+        xy.masked_fill(away, torch.inf).amin(dim=1, keepdim=True),
+        xy.masked_fill(away, -torch.inf).amax(dim=1, keepdim=True),
+    )
 
 
 def relative_features(
-    xy: Float[Tensor, "batch node 2"],
-) -> Float[Tensor, "batch node 7"]:
-    """Returns offsets and distances to the first and last node, and log n.
+    seen: View, lengths: tuple[int, ...] = ()
+) -> Float[Tensor, "batch node relative"]:
+    """Returns offsets and distances to the first and last node, log n, and slack.
 
     Offsets keep their direction but grow logarithmically: near nodes are told apart
-    and far ones stay bounded.
+    and far ones stay bounded. Where a feature is a length that may be used up, its
+    slack is what a detour via each node leaves of it.
     """
+    xy = seen.xy
     ends = torch.stack([xy[:, 0], xy[:, -1]], dim=1)
     offsets = xy[:, :, None] - ends[:, None]
     length = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
     close = torch.log1p(length)
     offsets = offsets * (close / length.clamp_min(1e-6))
-    size = xy.new_full((*xy.shape[:2], 1), xy.shape[1] / 50).log()
-    return torch.cat([offsets.flatten(2), close.flatten(2), size], dim=-1)
+    size = (seen.n / 50).log().expand(*xy.shape[:2], 1)
+    found = [offsets.flatten(2), close.flatten(2), size]
+    for feature in lengths:
+        left = seen.s[..., feature, None] / seen.unit - length.sum(dim=2)
+        found.append(left.sign() * left.abs().log1p())
+    return torch.cat(found, dim=-1)
 
 
 def squares(xy: Float[Tensor, "batch node 2"]) -> Float[Tensor, "token 4"]:
@@ -187,13 +224,14 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "batch node d"],
         where: Float[Tensor, "token 4"] | None = None,
+        mask: Bool[Tensor, "batch 1 1 node"] | None = None,
     ) -> Float[Tensor, "batch node d"]:
         """Returns x plus attention plus feed-forward."""
         batch, n, d = x.shape
         x = x.reshape(batch * n, d)
         qkv = self._qkv(rms_normalized(x), where)
         q, k, v = qkv.view(batch, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = attention(q, k, v).transpose(1, 2).reshape(batch * n, d)
+        mixed = attention(q, k, v, mask).transpose(1, 2).reshape(batch * n, d)
         x = torch.addmm(x, mixed, (self.out.weight * self.alpha_attention).t())
         hidden = F.linear(
             rms_normalized(x), self.up.weight * self.norm_ff, self.up.bias
@@ -219,9 +257,10 @@ def attention(
     q: Float[Tensor, "batch head node dim"],
     k: Float[Tensor, "batch head node dim"],
     v: Float[Tensor, "batch head node dim"],
+    mask: Bool[Tensor, "batch 1 1 node"] | None = None,
 ) -> Float[Tensor, "batch head node dim"]:
-    """Scaled dot-product attention."""
-    return F.scaled_dot_product_attention(q, k, v)
+    """Scaled dot-product attention to the nodes that a mask leaves."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def _distance_slopes(config: EncoderConfig) -> Float[Tensor, "qk 4"]:
@@ -252,8 +291,9 @@ class InitEmbedding(nn.Module):
     def __init__(self, config: PolicyConfig, d: int) -> None:
         """Builds the embedding in d dimensions."""
         super().__init__()
-        self.relative = config.relative
-        self.linear = nn.Linear(config.features + 7 * config.relative, d)
+        self.relative, self.lengths = config.relative, config.lengths
+        more = (7 + len(config.lengths)) * config.relative
+        self.linear = nn.Linear(config.features + more, d)
         self.start = nn.Parameter(torch.randn(d) * d**-0.5)
         self.end = nn.Parameter(torch.randn(d) * d**-0.5)
 
@@ -261,19 +301,22 @@ class InitEmbedding(nn.Module):
         """Returns h^0."""
         s = seen.s
         if self.relative:
-            s = torch.cat([s, relative_features(seen.xy)], dim=-1)
+            s = torch.cat([s, relative_features(seen, self.lengths)], dim=-1)
         middle = self.start.new_zeros(s.shape[1] - 2, self.start.shape[0])
         return self.linear(s) + torch.cat([self.start[None], middle, self.end[None]])
 
 
 def run(
-    blocks: nn.ModuleList, h: Float[Tensor, "batch node d"], where: Tensor | None
+    blocks: nn.ModuleList,
+    h: Float[Tensor, "batch node d"],
+    seen: View,
+    geometry: bool,
 ) -> Float[Tensor, "batch node d"]:
     """Applies blocks in their own precision, whatever that of the input."""
-    dtype = h.dtype
+    dtype, where = h.dtype, squares(seen.xy) if geometry else None
     h = h.to(next(blocks.parameters()).dtype)
     for block in blocks:
-        h = block(h, where)
+        h = block(h, where, seen.mask)
     return h.to(dtype)
 
 
@@ -292,8 +335,7 @@ class BaseEncoder(nn.Module):
 
     def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
         """Returns h_t = E(s_t)."""
-        h, where = self.init(seen), squares(seen.xy) if self.geometry else None
-        return run(self.blocks, h, where)
+        return run(self.blocks, self.init(seen), seen, self.geometry)
 
 
 class RecurrentEncoder(nn.Module):
@@ -319,8 +361,7 @@ class RecurrentEncoder(nn.Module):
         h0 = self.init(seen)
         previous = rms_normalized(aligned) * self.norm
         h = F.relu(self.merge(torch.cat([previous, h0], dim=-1))) + h0
-        where = squares(seen.xy) if self.geometry else None
-        return self.out(run(self.blocks, h, where))
+        return self.out(run(self.blocks, h, seen, self.geometry))
 
 
 LINK_SIZE = 64
@@ -368,9 +409,13 @@ class Policy(nn.Module):
                 module.to(getattr(torch, precision))
         return self
 
+    def visible(self, state: State) -> State:
+        """Returns a state without what this policy does not look at."""
+        return state.trimmed() if self.config.reach else state
+
     def encode(self, state: State) -> Float[Tensor, "batch node d"]:
         """Returns E(s_t)."""
-        return self.base(view(state.features(), self.config))
+        return self.base(view(state, self.config))
 
     def update(
         self, h: Float[Tensor, "batch previous d"], state: State
@@ -378,13 +423,13 @@ class Policy(nn.Module):
         """Returns U(h_{t-1}, s_t), with h realigned by `state.origin`."""
         if self.recurrent is None:
             raise ValueError("this policy has no recurrent encoder: use k = 1")
-        if h.shape[1] != state.node.shape[1] + 1:
+        gone = h.shape[1] - state.node.shape[1]
+        if gone < 1 or (gone > 1 and not self.config.reach):
             raise ValueError(
                 f"embeddings of {h.shape[1]} nodes cannot be those before a state "
                 f"of {state.node.shape[1]}"
             )
-        seen = view(state.features(), self.config)
-        return self.recurrent(align(h, state.origin), seen)
+        return self.recurrent(align(h, state.origin), view(state, self.config))
 
     def score(
         self, h: Float[Tensor, "batch node d"], state: State

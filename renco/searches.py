@@ -148,7 +148,11 @@ SEARCHES: dict[str, Search] = {
     ),
     "beam": construction(
         lambda policy, state, options: beam_search(
-            policy, state, k=options.k or 1, width=options.beam or BEAM
+            policy,
+            state,
+            k=options.k or 1,
+            width=options.beam or BEAM,
+            merge=True,
         ),
         beam=BEAM,
     ),

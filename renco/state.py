@@ -78,6 +78,35 @@ class State(ABC):
         """Whether no decision is left in any row."""
         return self.node.shape[1] <= 2
 
+    def present(self) -> Bool[Tensor, "batch node"] | None:
+        """Returns which nodes still matter; None where all do.
+
+        The networks do not see the others.
+        """
+        return None
+
+    def trimmed(self) -> Self:
+        """Returns the state without nodes that matter in no row."""
+        return self
+
+    def spent(self) -> Float[Tensor, "batch resource"]:
+        """Returns what each row has used up on its way here; less is better."""
+        return self.travelled[:, None]
+
+    def place(self) -> Int[Tensor, " batch"]:
+        """Returns a number for where each row stands and which nodes are open.
+
+        A sum of random 64-bit numbers, one per node: equal for equal sets, and for no
+        others but by a chance of 2^-64.
+        """
+        points = self.xy.shape[1]
+        device = self.node.device
+        code = torch.randint(
+            -(2**63), 2**63 - 1, (points,), generator=torch.Generator().manual_seed(0)
+        ).to(device)
+        # Where it stands counts with another number than the same node if open.
+        return code[self.node[:, 1:]].sum(1) + 3 * code[self.node[:, 0]]
+
     def rows(self, index: Int[Tensor, " row"]) -> Self:
         """Returns the given rows, repeated or reordered as the index says."""
         picked = {name: getattr(self, name)[index] for name in self.row_fields}

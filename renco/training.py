@@ -41,9 +41,10 @@ class TrainConfig:
     Attributes:
         base: Size of E.
         recurrent: Size of U.
-        zoom: See `PolicyConfig`, like the next two.
+        zoom: See `PolicyConfig`, like the next three.
         relative: Relative features.
         geometry: Distances in attention.
+        reach: Hides what is out of reach.
         joint: Stage "base" trains E, D and U together, through k unrolled steps.
         links: Weight of an auxiliary loss on the successor of every node of E.
         distill: Weight of an auxiliary loss that pulls U's decisions to those of E.
@@ -69,6 +70,7 @@ class TrainConfig:
     zoom: bool = False
     relative: bool = False
     geometry: bool = False
+    reach: bool = False
     joint: bool = False
     links: float = 0.0
     distill: float = 0.0
@@ -133,7 +135,10 @@ def _known(cls: type, values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {n: float(v) if known[n] is float else v for n, v in values.items()}
 
 
-_OURS = {"zoom": True, "relative": True, "geometry": True, "optimizer": "muon"}
+_OURS = {
+    **{"zoom": True, "relative": True, "geometry": True, "reach": True},
+    "optimizer": "muon",
+}
 PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
         recurrent=EncoderConfig(4, 128, 8, 256),
@@ -199,6 +204,7 @@ def base_loss(
         links: Weight of the loss on all links of the path. Unlike the paper, which
             learns from one decision per state.
     """
+    state = policy.visible(state)
     h = policy.encode(state)
     loss = cross_entropy(policy, h, state, actions[:, 0])
     if not links:
@@ -252,13 +258,14 @@ def recurrent_loss(
         distill: Weight of the divergence of U's decisions from those of E, which
             then runs at every step.
     """
+    state = policy.visible(state)
     with torch.set_grad_enabled(through_base):
         h = policy.encode(state)
     losses = []
     if through_base:
         losses.append(cross_entropy(policy, h, state, actions[:, 0]))
     for i in range(1, min(k + 1, actions.shape[1])):
-        state = state.step(actions[:, i - 1])
+        state = policy.visible(state.step(actions[:, i - 1]))
         h = policy.update(h, state)
         losses.append(cross_entropy(policy, h, state, actions[:, i]))
         if distill:
@@ -476,6 +483,7 @@ def _build(
         zoom=config.zoom,
         relative=config.relative,
         geometry=config.geometry,
+        reach=config.reach,
         links=config.links > 0,
     )
     if stage == "recurrent":

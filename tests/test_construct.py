@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import NearestPolicy, UniformPolicy, make_policy, small
 
-from renco.construct import beam_search, greedy
+from renco.construct import beam_search, dominated, greedy
 from renco.model import Policy
 from renco.problems import CVRP, OP, PROBLEMS, TSP, Problem
 from renco.state import State
@@ -81,6 +81,84 @@ def test_an_exhaustive_beam_finds_the_optimum(name: str, seed: int) -> None:
     found = beam_search(policy, problem.start(), k=2, width=1000)
     exact = problem.cost(problem.routes(found.decisions))
     assert exact[0] == pytest.approx(optimum(problem), abs=1e-9)
+
+
+@every_problem
+def test_merged_beams_find_the_optimum_with_far_fewer(name: str) -> None:
+    """A beam per state is enough, and twins are what a plain search fails for."""
+    optimum, n = OPTIMA[name]
+    missed = 0
+    for seed in range(12):
+        problem = small(name, batch=1, n=n, seed=seed)
+        policy = make_policy(name, seed=seed)
+        for merge in (True, False):
+            found = beam_search(policy, problem.start(), k=2, width=32, merge=merge)
+            exact = problem.cost(problem.routes(found.decisions))[0]
+            if merge:
+                assert exact == pytest.approx(optimum(problem), abs=1e-9)
+            missed += exact > optimum(problem) + 1e-9
+    assert missed or name == "op"
+
+
+@every_problem
+def test_merged_beams_are_never_the_same_state(name: str) -> None:
+    """What stays alive differs in place or is better in some respect."""
+    problem = small(name, batch=2, n=7, seed=3)
+    state = problem.start().rows(torch.tensor([0] * 40 + [1] * 40))
+    rng = torch.Generator().manual_seed(1)
+    for _ in range(4):
+        open_actions = state.feasible().expand(80, -1)
+        draw = torch.rand(open_actions.shape, generator=rng)
+        state = state.step(draw.masked_fill(~open_actions, -1).argmax(1))
+    score = torch.zeros(2, 40)
+    score[0, :5] = -torch.inf  # dead beams push nobody out
+    dead = dominated(state, score).flatten()
+    sets = [frozenset(row.tolist()) for row in state.node[:, 1:]]
+    at, spent = state.node[:, 0].tolist(), state.spent().tolist()
+    for i, j in itertools.permutations(range(80), 2):
+        twins = i // 40 == j // 40 and at[i] == at[j] and sets[i] == sets[j]
+        if not twins or score.flatten()[j].isinf():
+            continue
+        beaten = all(a >= b for a, b in zip(spent[i], spent[j], strict=True))
+        if beaten and (j < i or spent[i] != spent[j]):
+            assert dead[i]
+    assert dead.any() and not dead.all()
+
+
+def test_what_is_out_of_reach_does_not_matter() -> None:
+    """Scores are those of an instance without the nodes that cannot be reached."""
+    options = {"zoom": True, "relative": True, "geometry": True, "reach": True}
+    policy, hidden = make_policy("op", seed=2, **options), 0
+    for seed in range(6):
+        problem = small("op", batch=3, n=12, seed=seed)
+        state, h = policy.visible(problem.start()), None
+        for t in range(4):
+            if state.done:
+                break
+            h = policy.encode(state) if t % 2 == 0 else policy.update(h, state)
+            scores = policy.score(h, state)
+            for row in range(3):
+                single = policy.visible(state.rows(torch.tensor([row])))
+                if t % 2 == 0 and not single.done:
+                    alone = policy.score(policy.encode(single), single)[0]
+                    hidden += state.node.shape[1] - single.node.shape[1]
+                    kept = single.node[0].tolist()
+                    for place, node in enumerate(state.node[row, 1:-1].tolist(), 1):
+                        if scores[row, place].isfinite():
+                            other = alone[kept.index(node, 1)]
+                            torch.testing.assert_close(
+                                scores[row, place], other, rtol=1e-4, atol=1e-5
+                            )
+            state = policy.visible(state.step(scores.argmax(1)))
+    assert hidden > 10
+
+
+def test_rounded_distances_hide_nothing() -> None:
+    """Without a triangle inequality a node may come back within reach."""
+    plane = small("op", batch=1, n=12)
+    rounded = OP(100 * plane.coords, plane.prizes, [180.0], metric="EUC_2D")
+    assert plane.start().trimmed().node.shape[1] < 14
+    assert rounded.start().trimmed().node.shape[1] == 14
 
 
 @every_problem

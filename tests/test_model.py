@@ -107,8 +107,9 @@ def naive_update(policy: Policy, aligned: list[ndarray], s: ndarray) -> list[nda
 def test_equation_1(name: str) -> None:
     """A linear layer, the start added to the first node and the end to the last."""
     policy = make_policy(name)
-    s = small(name, batch=2, n=5).start().features()
-    seen = policy.base.init(view(s, policy.config))
+    state = small(name, batch=2, n=5).start()
+    s = state.features()
+    seen = policy.base.init(view(state, policy.config))
     for row in range(2):
         expected = naive_init(policy.base.init, array(s[row]))
         np.testing.assert_allclose(array(seen[row]), expected, rtol=1e-4, atol=1e-5)
@@ -194,7 +195,7 @@ def test_blocks_start_as_the_identity() -> None:
     """ReZero: an untrained encoder returns its initial embedding."""
     policy = Policy(PolicyConfig(base=TINY, recurrent=TINY))
     state = small("tsp", n=6).start()
-    expected = policy.base.init(view(state.features(), policy.config))
+    expected = policy.base.init(view(state, policy.config))
     assert torch.equal(policy.encode(state), expected)
 
 

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from renco.construct import greedy
 from renco.data import Trajectories
 from renco.files import sha256, write_atomic, write_json
-from renco.model import Block, EncoderConfig, Policy, PolicyConfig, align, squares, view
+from renco.model import Block, EncoderConfig, Policy, PolicyConfig, align, view
 from renco.model import run as run_blocks
 from renco.optim import Average, optimizers, schedule, set_rate
 from renco.problems import Problem, Routes
@@ -74,13 +74,13 @@ class LEHD(Policy):
         self, h: Float[Tensor, "batch node d"], state: State
     ) -> Float[Tensor, "batch action"]:
         """Runs the decoder and returns the log-probability of each action."""
-        seen = view(state.features(), self.config)
+        seen = view(state, self.config)
         ends = self.start(h[:, :1]), self.end(h[:, -1:])
         h = torch.cat([ends[0], h[:, 1:-1], ends[1]], dim=1)
         if self.changing is not None:
             h = h + self.changing(seen.s[..., 2:])
-        where = squares(seen.xy) if self.config.geometry else None
-        return super().score(run_blocks(self.blocks, h, where), state)
+        h = run_blocks(self.blocks, h, seen, self.config.geometry)
+        return super().score(h, state)
 
 
 def loss(

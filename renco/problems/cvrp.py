@@ -77,6 +77,10 @@ class CVRPState(State):
         mask[:, 0] = mask[:, -1] = False
         return mask.flatten(1)
 
+    def spent(self) -> Float[Tensor, "batch 2"]:
+        """Returns the length so far, and what is loaded."""
+        return torch.stack([self.travelled.double(), -self.room], dim=-1)
+
     def step(self, action: Int[Tensor, " batch"]) -> Self:
         """Moves to the chosen customer, unloading a new vehicle if via the depot."""
         via = (action % 2).bool()

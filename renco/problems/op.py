@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from numpy import ndarray
 from torch import Tensor
 
+from renco import metrics
 from renco.problems.base import (
     TOLERANCE,
     Infeasible,
@@ -29,6 +30,11 @@ SLACK = 1e-12  # of the limit: rounding of a sum must not close an exact fit
 LARGEST_PRIZE = 100  # appendix C: 1 + floor(99 d_0i / max_j d_0j)
 
 
+def margin(metric: str) -> float:
+    """Returns what the triangle inequality may be wrong by, see `OPState`."""
+    return 1e-9 if metric == "euclidean" else math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class OPState(State):
     """Paths that collect as much prize as the remaining length allows.
@@ -41,6 +47,8 @@ class OPState(State):
         collected: Prize so far.
         prize: Prize of each point of an instance.
         distance: Distances between the points of an instance.
+        margin: What the triangle inequality may be wrong by: nothing in the plane,
+            anything where distances are rounded or given.
     """
 
     lengths: ClassVar[tuple[int, ...]] = (3,)
@@ -55,6 +63,7 @@ class OPState(State):
     prize: Float64[Tensor, "instance point"]
     highest: Float64[Tensor, " instance"]
     distance: Float64[Tensor, "instance point point"]
+    margin: Float64[Tensor, " instance"]
 
     def features(self) -> Float[Tensor, "batch node 4"]:
         """Returns coordinates, prize / max prize, and the remaining length."""
@@ -69,11 +78,40 @@ class OPState(State):
         Home is open only when nothing else is. A row that went home then has this
         one action, with probability one, until all rows are done.
         """
-        reach = self._legs(self.node[:, :1]) + self._legs(self.node[:, -1:])
-        mask = reach <= self.remaining[:, None]
+        mask = self._reach() <= self.remaining[:, None]
         mask[:, 0] = mask[:, -1] = False
         mask[:, -1] = ~mask.any(dim=1)
         return mask
+
+    def present(self) -> Bool[Tensor, "batch node"]:
+        """Returns both ends and the nodes that can still be reached.
+
+        By the triangle inequality what is out of reach stays out of reach.
+        """
+        length = self.remaining + self.margin[self.instance]
+        mask = self._reach() <= length[:, None]
+        mask[:, 0] = mask[:, -1] = True
+        return mask
+
+    def trimmed(self) -> Self:
+        """Returns the state without the nodes that no row can reach.
+
+        What a row can reach comes first, in order. Unlike the paper, which keeps all
+        unvisited nodes: most of them are out of reach for most of the tour.
+        """
+        last = self.node.shape[1] - 1
+        away = ~self.present()[:, :last]
+        count = int((~away).sum(dim=1).max())
+        if count == last:
+            return self
+        order = away.to(torch.int8).argsort(dim=1, stable=True)[:, :count]
+        order = torch.cat([order, torch.full_like(order[:, :1], last)], dim=1)
+        node, origin = self.node.gather(1, order), self.origin.gather(1, order)
+        return replace(self, node=node, origin=origin)
+
+    def spent(self) -> Float64[Tensor, "batch 2"]:
+        """Returns minus the length that is left, and minus the prize so far."""
+        return torch.stack([-self.remaining, -self.collected], dim=-1)
 
     def step(self, action: Int[Tensor, " batch"]) -> Self:
         """Moves to the chosen node and collects its prize."""
@@ -101,6 +139,10 @@ class OPState(State):
     def done(self) -> bool:
         """Whether every row has gone home, or has nowhere else to go."""
         return super().done or bool((self.remaining < 0).all())
+
+    def _reach(self) -> Float64[Tensor, "batch node"]:
+        """Returns the length of the way home via each node."""
+        return self._legs(self.node[:, :1]) + self._legs(self.node[:, -1:])
 
     def _legs(self, here: Int[Tensor, "batch 1"]) -> Float64[Tensor, "batch node"]:
         """Returns the distance from one node of each row to all of its nodes."""
@@ -194,17 +236,17 @@ class OP(Problem):
                 np.maximum(self.prizes.max(1), np.finfo(float).tiny)
             ).to(device),
             distance=torch.from_numpy(distance).to(device),
+            margin=torch.full(
+                (rows,), margin(self.metric), dtype=torch.float64, device=device
+            ),
         )
 
     def distances(self) -> Float64[ndarray, "batch node node"]:
         """Returns all distances of each instance in its metric."""
-        everything = np.arange(self.n + 1)
-        return np.stack(
-            [
-                self.legs(i, *np.broadcast_arrays(everything[:, None], everything))
-                for i in range(len(self))
-            ]
-        )
+        if self.matrix is not None:
+            return self.matrix[None]
+        a, b = self.coords[:, :, None], self.coords[:, None]
+        return metrics.distance(self.metric, a, b)
 
     def replay(self, decisions: Int[Tensor, "batch step"], step: int) -> OPState:
         """Returns s_step of the decisions, without stepping.

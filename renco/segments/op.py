@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int
 from numpy import ndarray
 
 from renco.problems import OP, Routes
-from renco.problems.op import SLACK, OPState
+from renco.problems.op import SLACK, OPState, margin
 from renco.segments.base import GAIN, Cut, CutSettings, Segments
 
 EQUAL_PRIZE = 1e-100
@@ -143,6 +143,7 @@ class OPSegments(Segments[OPCut]):
             prize=self._tensor(prize),
             highest=self._tensor(highest[instance]),
             distance=self._tensor(legs / side[:, None, None]),
+            margin=self._tensor(np.full(rows, margin(problem.metric))),
         )
 
     def _gains(
