@@ -6,7 +6,7 @@
 Trains each variant for the same wall-clock time, one after the other in random order,
 and appends a row to `experiments/results/ablations.csv`. The first variant is the
 preset `cpu`; every other one differs from it in what its name says. Nothing else may
-run on the machine's cores.
+run on the machine's cores; with one thread each, two commands may share two cores.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import torch
 from renco.evaluate import commit, hardware
 from renco.sampling import Slices
 from renco.testsets import open_data
-from renco.training import TrainConfig, preset, train
+from renco.training import PRESETS, TrainConfig, preset, train
 
 RESULTS = Path(__file__).parent / "results" / "ablations.csv"
 NONE = {"zoom": False, "relative": False, "geometry": False}
@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "no curriculum": {"slices": Slices(curriculum=0.0)},
         "rotate": {"slices": Slices(rotate=True)},
         "links 0.5": {"links": 0.5},
+        "joint": {"joint": True, "recurrent": PRESETS["cpu"].recurrent},
         "no average": {"average": 0.0},
         "half the batch": {"slices": Slices(tokens=1024)},
     },

@@ -31,7 +31,7 @@ class Slices:
         curriculum: Share of the training during which `longest` grows to the whole
             instance; 0 trains on all sizes from the start.
         rotate: Also turn instances by any angle, not only by quarters.
-        order: Arrangement of CVRP routes: random, sorted or mixed.
+        order: Arrangement of CVRP routes: random, sorted (fullest first) or mixed.
         corrected: Share of the batches that are corrections, where there are some.
     """
 
@@ -41,7 +41,7 @@ class Slices:
     longest: int = 40
     curriculum: float = 0.5
     rotate: bool = False
-    order: str = "mixed"
+    order: str = "sorted"
     corrected: float = 0.5
 
     def __post_init__(self) -> None:
