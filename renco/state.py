@@ -90,7 +90,11 @@ class State(ABC):
         return self
 
     def spent(self) -> Float[Tensor, "batch resource"]:
-        """Returns what each row has used up on its way here; less is better."""
+        """Returns what each row has used up on its way here; less is better.
+
+        All that decides what a row can still do, and at what cost, beside where it
+        stands and which nodes are open.
+        """
         return self.travelled[:, None]
 
     def place(self) -> Int[Tensor, " batch"]:
