@@ -13,6 +13,7 @@ from torch import Tensor
 from renco.dagger import Corrections
 from renco.data import Trajectories
 from renco.problems import Problem
+from renco.problems.base import RouteOrder
 from renco.state import State
 
 Batch = tuple[State, Int[Tensor, "batch label"]]
@@ -41,7 +42,7 @@ class Slices:
     longest: int = 40
     curriculum: float = 0.5
     rotate: bool = False
-    order: str = "sorted"
+    order: RouteOrder = "sorted"
     corrected: float = 0.5
 
     def __post_init__(self) -> None:
@@ -104,6 +105,7 @@ class Sampler:
         rows = self._rows(self.largest - step)
         problem, decisions = given.batch(length, step, rows, rng)
         problem = turned(problem, rng, self.how.rotate)
+        decisions = problem.arranged(decisions, step, rng, self.how.order)
         state, actions = problem.after(decisions, step)
         return state.to(device), actions.to(device)
 

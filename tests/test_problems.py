@@ -502,7 +502,7 @@ def test_cvrp_slices_follow_the_same_solution(order: str) -> None:
         i: {frozenset(route) for route in solution}
         for i, solution in enumerate(problem.routes(decisions))
     }
-    arranged = torch.from_numpy(problem._arrange(decisions.numpy(), rng, order))
+    arranged = torch.from_numpy(problem.arranged(decisions.numpy(), 0, rng, order))
     for i, solution in enumerate(problem.routes(arranged)):
         assert {frozenset(route) for route in solution} == routes[i]
     np.testing.assert_allclose(
@@ -521,10 +521,30 @@ def test_sorted_slices_have_the_slack_last() -> None:
     problem = CVRP.random(20, 9, capacity=15)
     decisions = rollout(problem.start(), seed=1)[1].numpy()
     rng = np.random.default_rng(0)
-    arranged = torch.from_numpy(problem._arrange(decisions, rng, "sorted"))
+    arranged = torch.from_numpy(problem.arranged(decisions, 0, rng, "sorted"))
     for i, solution in enumerate(problem.routes(arranged)):
         loads = [problem.demands[i, route].sum() for route in solution]
         assert loads == sorted(loads, reverse=True)
+
+
+def test_what_is_begun_stays_when_routes_are_rearranged() -> None:
+    """The route in progress is finished as it was; later ones come fullest first."""
+    problem = CVRP.random(20, 9, capacity=15)
+    decisions = rollout(problem.start(), seed=1)[1].numpy()
+    rng, moved = np.random.default_rng(0), 0
+    for begun in range(1, 9):
+        arranged = problem.arranged(decisions, begun, rng, "sorted")
+        np.testing.assert_array_equal(arranged[:, :begun], decisions[:, :begun])
+        moved += (arranged != decisions).sum()
+        before = problem.routes(torch.from_numpy(decisions))
+        after = problem.routes(torch.from_numpy(arranged))
+        for i, (old, new) in enumerate(zip(before, after, strict=True)):
+            driven = 1 + int((decisions[i, 1:begun] % 2).sum())
+            assert new[:driven] == old[:driven]
+            loads = [problem.demands[i, route].sum() for route in new[driven:]]
+            assert loads == sorted(loads, reverse=True)
+            assert {frozenset(r) for r in new} == {frozenset(r) for r in old}
+    assert moved
 
 
 def test_op_slices_follow_the_tour() -> None:

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from renco import metrics
 from renco.state import State
+
+RouteOrder = Literal["random", "sorted", "mixed"]
 
 Routes = list[list[int]]
 """Node ids in order of visit: one route (TSP, OP) or several (CVRP), no depot."""
@@ -171,6 +173,19 @@ class Problem(ABC):
         state = self.replay(given, step)
         # Position 1, and the choice that a decision holds beside its node.
         return state, state.choices + given[:, step:] % state.choices
+
+    def arranged(
+        self,
+        decisions: Int[ndarray, "batch step"],
+        begun: int,
+        rng: np.random.Generator,
+        order: RouteOrder,
+    ) -> Int[ndarray, "batch step"]:
+        """Returns the same solutions in an order to learn, from step `begun` on.
+
+        Only solutions of several routes have a choice.
+        """
+        return decisions
 
     @abstractmethod
     def routes(self, decisions: Int[Tensor, "batch step"]) -> list[Routes]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from renco.problems.base import (
     TOLERANCE,
     Infeasible,
     Problem,
+    RouteOrder,
     Routes,
     as_points,
     check_decisions,
@@ -28,8 +29,6 @@ from renco.state import State, span
 CAPACITY = {100: 50, 200: 70, 500: 130, 1000: 230}  # appendix C
 DEMAND = (1, 9)  # the paper writes [1, 10]; every public generator draws 1..9
 SLACK = 1e-12  # of Q: rounding of a sum must not close an exact fit
-
-RouteOrder = Literal["random", "sorted", "mixed"]
 
 
 def default_capacity(n: int) -> int:
@@ -302,12 +301,17 @@ class CVRP(Problem):
         """
         if not 3 <= nodes <= self.n + 2:
             raise ValueError(f"a slice has 3..{self.n + 2} nodes, got {nodes}")
-        return self.after(self._arrange(decisions, rng, order), self.n + 2 - nodes)
+        whole = self.arranged(decisions, 0, rng, order)
+        return self.after(whole, self.n + 2 - nodes)
 
-    def _arrange(
-        self, decisions: ndarray, rng: np.random.Generator, order: RouteOrder
-    ) -> ndarray:
-        """Reorders and reverses the routes of each row at random."""
+    def arranged(
+        self,
+        decisions: Int[ndarray, "batch step"],
+        begun: int,
+        rng: np.random.Generator,
+        order: RouteOrder,
+    ) -> Int[ndarray, "batch step"]:
+        """Reorders and reverses the routes that start at step `begun` or later."""
         batch, n = decisions.shape
         node, via = decisions // 2, decisions % 2
         route = via.cumsum(1)
@@ -323,6 +327,10 @@ class CVRP(Problem):
             # Equally full routes still come in random order.
             key = np.where(sort, by_load + 1e-6 * key, key)
         reverse = rng.random((batch, n + 1)) < 0.5
+        if begun:
+            number = np.arange(n + 1)
+            fixed = number <= route[:, begun - 1 : begun]
+            key, reverse = np.where(fixed, number - n - 2.0, key), reverse & ~fixed
         place = np.arange(n) * np.where(reverse[row, route], -1, 1)
         sequence = np.lexsort((place, route, key[row, route]), axis=1)
         node, route = node[row, sequence], route[row, sequence]
