@@ -25,7 +25,7 @@ from renco.construct import greedy
 from renco.data import Trajectories, write_set
 from renco.experts import ExpertFailed, Solver, find
 from renco.files import write_atomic
-from renco.manifest import Manifest
+from renco.manifest import MANIFEST, Manifest, read_manifest
 from renco.model import Policy
 from renco.problems import Problem
 from renco.progress import Callback, Progress
@@ -140,7 +140,8 @@ def correct(
     """Rolls a policy out and lets an expert finish what it began.
 
     A roll-out costs more than an expert's answer, so each is stopped at several
-    steps. Every stop is a set of its own.
+    steps. Every stop is a set of its own; those that an earlier run has finished are
+    kept.
 
     Args:
         policy: Decides greedily.
@@ -158,25 +159,33 @@ def correct(
         The folders, one per stop.
 
     Raises:
-        ValueError: The expert cannot finish solutions of this problem.
-        OSError: The folder exists, or cannot be written.
+        ValueError: The expert cannot finish solutions of this problem, or the folder
+            holds corrections of something else.
+        OSError: The folder cannot be written.
         ExpertFailed: It gave no answer.
     """
     solver, out = _find(expert, data.manifest.problem), Path(out)
     seconds = seconds or SECONDS[data.manifest.problem]
-    out.mkdir(parents=True)
-    plan = replace(
-        data.manifest,
-        expert=solver.name,
-        version=solver.version,
-        seconds=seconds,
-        note=f"begun by {policy.name}, finished by the expert",
-        shards={},
-    )
-    rolled = _roll_out(policy, data, k)
-    rng, began, folders = np.random.default_rng(seed), monotonic(), []
-    for stop in range(stops):
+    begun = f"begun by {policy.name} with k = {k}, stop {{}} of seed {seed}"
+    plans = [
+        replace(
+            data.manifest,
+            expert=solver.name,
+            version=solver.version,
+            seconds=seconds,
+            note=f"{begun.format(stop)}, finished by the expert",
+            shards={},
+        )
+        for stop in range(stops)
+    ]
+    folders = [out / f"stop-{stop}" for stop in range(stops)]
+    there = [*map(_there, folders, plans)]
+    rolled = {} if all(there) else _roll_out(policy, data, k)
+    rng, began = np.random.default_rng(seed), monotonic()
+    for stop, (folder, plan) in enumerate(zip(folders, plans, strict=True)):
         own = _stopped(rolled, rng)
+        if there[stop]:
+            continue
         rows = plan.rows(np.array([*own]), data.instances(slice(None)))
         done = stop * len(rows)
         for index, decisions, cost in _finished(plan, own, workers):
@@ -187,12 +196,25 @@ def correct(
             if progress is not None:
                 spent = monotonic() - began
                 progress(Progress(done, stops * len(rows), done, 0, spent))
-        folders.append(out / f"stop-{stop}")
-        folders[-1].mkdir()
+        folder.mkdir(parents=True, exist_ok=True)
         lengths = np.array([len(steps) for steps in own.values()], dtype=np.int64)
-        write_atomic(folders[-1] / OWN, array_bytes(lengths))
-        write_set(folders[-1], plan, [rows])
+        write_atomic(folder / OWN, array_bytes(lengths))
+        write_set(folder, plan, [rows])
     return folders
+
+
+def _there(folder: Path, plan: Manifest) -> bool:
+    """Returns whether an earlier run has finished a set.
+
+    Raises:
+        ValueError: It holds something else.
+    """
+    if not (folder / MANIFEST).exists():
+        return False
+    found = read_manifest(folder)
+    if found.plan != plan.plan:
+        raise ValueError(f"{folder} holds other corrections: {found.note}")
+    return True
 
 
 def _find(name: str, problem: str) -> Solver:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,6 +18,7 @@ from renco.data import Trajectories
 from renco.experts import EXPERTS, find
 from renco.generate import generate
 from renco.problems import CVRP, OP, TSP, Infeasible
+from renco.progress import Progress
 from renco.sampling import Sampler, Slices
 from renco.storage import DamagedData
 from renco.training import recurrent_loss
@@ -119,6 +121,30 @@ def test_an_expert_that_cannot_finish_solutions_says_so(
     with pytest.raises(ValueError, match="none cannot finish"):
         correct(make_policy(problem), fresh, tmp_path / "x", expert="none")
     assert not (tmp_path / "x").exists()
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Finished sets are kept, the others are as if nothing had happened."""
+    fresh = generate("tsp", tmp_path / "fresh", n=9, count=12, seed=5, expert="none")[0]
+    policy, out = make_policy("tsp"), tmp_path / "own"
+
+    def die(progress: Progress) -> None:
+        if progress.done == 20:
+            raise KeyboardInterrupt
+
+    def run(folder: Path, **more: Any) -> list[bytes]:
+        made = correct(policy, fresh, folder, k=1, stops=3, seconds=0.01, **more)
+        files = [file for stop in made for file in sorted(stop.glob("*.npy"))]
+        return [file.read_bytes() for file in files]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(out, progress=die)
+    kept = out / "stop-0" / "manifest.json"
+    written = kept.stat().st_mtime_ns
+    assert run(out) == run(tmp_path / "whole")
+    assert kept.stat().st_mtime_ns == written
+    with pytest.raises(ValueError, match=r"stop-0 holds other corrections: begun by"):
+        run(out, seed=1)
 
 
 def test_corrections_begin_with_the_policys_own_decisions(

@@ -35,6 +35,8 @@ def correct(
     `renco generate tsp --expert none --seed 2 --out data/fresh`, then
     `renco correct --model runs/base --data data/fresh --out data/corrected`, then
     `renco train base --init runs/base --corrections data/corrected ...`
+
+    Run it again to continue where it stopped.
     """
     finite("--seconds", seconds, positive=True)
     from renco.checkpoints import load
