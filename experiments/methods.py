@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from peers import lehd
+from peers import lehd, pomo
 from protocol import SHOWN, Answer, Meter, Method, gflop
 
 from renco.checkpoints import load, read_config, shipped
@@ -123,6 +123,18 @@ def lehd_method(folder: str, search: str) -> Method:
     )
 
 
+def pomo_method(folder: str, search: str) -> Method:
+    """Returns a trained POMO, `greedy` from all starts or `aug8` in eight views."""
+    about = pomo.read_about(folder)
+    return Method(
+        role="pomo",
+        model=Path(folder).name,
+        source=folder,
+        model_sha256=about["sha256"][:SHOWN],
+        search=search,
+    )
+
+
 def rounds(method: Method) -> int:
     """Returns the number of random re-constructions of LEHD."""
     return int(method.search.removeprefix("rrc")) if "rrc" in method.search else 0
@@ -148,6 +160,8 @@ class Bench:
             return _ask(method, problem, seed)
         if method.role == "lehd":
             return self._lehd(method, problem, seed)
+        if method.role == "pomo":
+            return self._pomo(method, problem)
         return self._search(method, problem, seed)
 
     def warm_up(self, method: Method, problem: Problem) -> None:
@@ -163,6 +177,14 @@ class Bench:
         _wait(self.device)
         began = perf_counter()
         routes = lehd.solve(policy, problem, rounds(method), seed, self.device)
+        problem.cost([routes])
+        return Answer(routes=routes, seconds=perf_counter() - began)
+
+    def _pomo(self, method: Method, problem: Problem) -> Answer:
+        model = pomo.load(method.source, self.device)
+        _wait(self.device)
+        began = perf_counter()
+        routes = pomo.solve(model, problem, method.search, self.device)
         problem.cost([routes])
         return Answer(routes=routes, seconds=perf_counter() - began)
 
@@ -212,6 +234,8 @@ def expected_seconds(method: Method, problem: str, n: int, peak: float) -> float
     """Returns about how long a method takes on an instance of n nodes."""
     if method.limit is not None:
         return method.limit
+    if method.role == "pomo":
+        return PER_STEP * n * pomo.VIEWS[method.search] * n / 50
     if method.role == "lehd":
         about = lehd.read_about(method.source)
         config = PolicyConfig.from_dict(about["policy"])

@@ -266,13 +266,18 @@ def read_quoted() -> list[dict[str, str]]:
 def table1(found: Found) -> list[str]:
     """Table 1: measured rows, and the paper's, quoted."""
     rows = []
-    labels = {"recurrent": "ours", "base": "base (BQ's scheme)", "lehd": "LEHD, anew"}
+    labels = {
+        "recurrent": "ours",
+        "base": "base (BQ's scheme)",
+        "lehd": "LEHD, anew",
+        "pomo": "POMO, rl4co",
+    }
     for results in found:
         if results.problem == "op" or results.n > 200:
             continue
         cells = results.constructions(("recurrent", "base"))
-        for cell in [*cells, *results.pick(roles=["lehd"])]:
-            name = f"{labels[cell.what['role']]} {cell.size}"
+        for cell in [*cells, *results.pick(roles=["lehd", "pomo"])]:
+            name = f"{labels[cell.what['role']]} {cell.size}".strip()
             cost = cell.average(lambda row: float(row["cost"]))
             rows.append(
                 [

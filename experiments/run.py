@@ -4,7 +4,7 @@
     python experiments/run.py k --problem tsp        # gap against k
     python experiments/run.py figure3 --n 500        # large neighborhood search
     python experiments/run.py figure4                # classical solvers, equal times
-    python experiments/run.py table1                 # greedy, beams, --lehd FOLDER
+    python experiments/run.py table1                 # greedy, beams, --lehd, --pomo
     python experiments/run.py speed                  # recurrent against base
     python experiments/run.py all --dry-run          # says how long it would take
     python experiments/run.py all --scale paper      # as large as the paper, for GPUs
@@ -27,8 +27,17 @@ from pathlib import Path
 from time import monotonic
 
 import torch
-from methods import Bench, Model, expected_seconds, lehd_method, models, peers
-from peers.lehd import read_about
+from methods import (
+    Bench,
+    Model,
+    expected_seconds,
+    lehd_method,
+    models,
+    peers,
+    pomo_method,
+)
+from peers import lehd as lehd_peer
+from peers import pomo as pomo_peer
 from protocol import Method, Plan, Stamp, now, peak
 from rows import METHOD, RESULTS, Row, gap
 
@@ -97,6 +106,7 @@ class Setting:
         scale: How much to measure.
         found: The models for it.
         lehd: Folder of a trained LEHD, or empty.
+        pomo: Folder of a trained POMO, or empty.
     """
 
     problem: str
@@ -104,6 +114,7 @@ class Setting:
     scale: Scale
     found: list[Model]
     lehd: str = ""
+    pomo: str = ""
 
     def of_size(self, table: Mapping[int, object]) -> object:
         """Returns the entry for the nearest size that is not smaller."""
@@ -164,15 +175,14 @@ def figure4(at: Setting) -> list[Method]:
 
 
 def table1(at: Setting) -> list[Method]:
-    """Greedy and beams of recurrent and base models, and LEHD."""
+    """Greedy and beams of recurrent and base models, LEHD and POMO."""
     ends = [m for m in at.found if m.role in ("recurrent", "base")]
     found = [construct(model, width) for model in ends for width in at.widths]
-    return found + (lehd(at) if at.lehd else [])
-
-
-def lehd(at: Setting) -> list[Method]:
-    """LEHD, greedy and with random re-construction."""
-    return [lehd_method(at.lehd, search) for search in ("greedy", "rrc10")]
+    if at.lehd:
+        found += [lehd_method(at.lehd, search) for search in ("greedy", "rrc10")]
+    if at.pomo:
+        found += [pomo_method(at.pomo, search) for search in pomo_peer.VIEWS]
+    return found
 
 
 def speed(at: Setting) -> list[Method]:
@@ -213,8 +223,11 @@ def plans(given: argparse.Namespace, stamp: Stamp) -> list[Plan]:
         data = open_data(source)
         problem, n = data.manifest.problem, data.n
         available = models(problem, given.model)
-        lehd = next((f for f in given.lehd if is_for(f, problem)), "")
-        at = Setting(problem, n, scale, available, lehd)
+        about = {f: lehd_peer.read_about(f)["policy"]["problem"] for f in given.lehd}
+        lehd = next((f for f in about if about[f] == problem), "")
+        about = {f: pomo_peer.read_about(f)["problem"] for f in given.pomo}
+        pomo = next((f for f in about if about[f] == problem), "")
+        at = Setting(problem, n, scale, available, lehd, pomo)
         methods: dict[Method, None] = {}
         for item in items:
             make, sizes = ITEMS[item]
@@ -235,11 +248,6 @@ def wanted_sets(given: argparse.Namespace, items: Iterable[str]) -> list[str]:
         if name not in names():
             print(f"{name}: not shipped, left out", file=sys.stderr)
     return [name for name in wanted if name in names()]
-
-
-def is_for(folder: str, problem: str) -> bool:
-    """Returns whether a trained LEHD is for a problem."""
-    return bool(read_about(folder)["policy"]["problem"] == problem)
 
 
 def name_of(device: torch.device) -> str:
@@ -287,6 +295,7 @@ def main() -> None:
     parser.add_argument("--n-sub", nargs="+", type=int, help="sizes of sub-problems")
     parser.add_argument("--model", nargs="+", default=[], help="models not shipped")
     parser.add_argument("--lehd", nargs="+", default=[], help="folders of trained LEHD")
+    parser.add_argument("--pomo", nargs="+", default=[], help="folders of trained POMO")
     parser.add_argument("--scale", choices=SCALES, default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:i")

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_policy
-from methods import Bench, Model, expected_seconds, lehd_method, models
+from methods import (
+    Bench,
+    Model,
+    expected_seconds,
+    lehd_method,
+    models,
+    pomo_method,
+)
 from methods import peers as peers_of
-from peers import lehd
+from peers import lehd, pomo
 from protocol import Answer, Meter, Method, Plan, Stamp, gflop
 from rows import COLUMNS, gap, history, key, problem_and_size, read_table
 from run import ITEMS, SCALES, Setting
@@ -25,7 +32,7 @@ from renco.construct import greedy
 from renco.data import Trajectories
 from renco.experts import ExpertFailed
 from renco.model import EncoderConfig
-from renco.problems import Infeasible, Problem, Routes
+from renco.problems import PROBLEMS, Infeasible, Problem, Routes
 from renco.sampling import Sampler, Slices
 
 STAMP = Stamp("2026-01-01T00:00:00Z", "abc", "a machine", 1, "2", 50.0)
@@ -255,6 +262,31 @@ def test_lehd_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
         costs.append(instance.cost([answer.routes])[0])
         assert expected_seconds(method, problem, 8, 50.0) > 0
     assert costs[1] <= costs[0]
+
+
+@pytest.mark.parametrize("problem", ["tsp", "cvrp"])
+def test_pomo_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
+    """rl4co's model is trained, stored without pickle, and checked by us."""
+    pytest.importorskip("rl4co")
+    small = {"embed_dim": 16, "num_heads": 2}
+    pomo.train(problem, tmp_path, n=8, minutes=0.01, batch=4, settings=small)
+    instance = PROBLEMS[problem].random(1, 9, seed=1)
+    costs = []
+    for search in ("greedy", "aug8"):
+        method = pomo_method(str(tmp_path), search)
+        answer = Bench(torch.device("cpu"))(method, instance, 0)
+        costs.append(instance.cost([answer.routes])[0])
+        assert expected_seconds(method, problem, 9, 50.0) > 0
+    assert costs[1] <= costs[0]
+
+
+def test_eight_views_are_the_symmetries_of_the_square() -> None:
+    """All different, and all distances stay."""
+    xy = torch.rand(1, 5, 2, generator=torch.Generator().manual_seed(0))
+    views = torch.cat([pomo.view(xy, number) for number in range(8)])
+    assert len({tuple(v.flatten().tolist()) for v in views}) == 8
+    for seen in views:
+        torch.testing.assert_close(torch.cdist(seen, seen), torch.cdist(xy[0], xy[0]))
 
 
 def test_lehd_embeds_an_instance_once() -> None:
