@@ -264,6 +264,7 @@ def test_lehd_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
     assert costs[1] <= costs[0]
 
 
+@pytest.mark.filterwarnings("ignore")  # those of lightning and tensordict
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_pomo_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
     """rl4co's model is trained, stored without pickle, and checked by us."""
