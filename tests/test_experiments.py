@@ -17,7 +17,7 @@ from methods import (
     pomo_method,
 )
 from methods import peers as peers_of
-from peers import lehd, pomo
+from peers import lehd, pomo, sgbs
 from protocol import Answer, Meter, Method, Plan, Stamp, gflop
 from rows import COLUMNS, gap, history, key, problem_and_size, read_table
 from run import ITEMS, SCALES, Setting
@@ -28,7 +28,7 @@ from standins import plan as manifest
 from test_evaluate import labelled
 
 from renco.checkpoints import save_policy
-from renco.construct import greedy
+from renco.construct import beam_search, greedy
 from renco.data import Trajectories
 from renco.experts import ExpertFailed
 from renco.model import EncoderConfig
@@ -288,6 +288,23 @@ def test_eight_views_are_the_symmetries_of_the_square() -> None:
     assert len({tuple(v.flatten().tolist()) for v in views}) == 8
     for seen in views:
         torch.testing.assert_close(torch.cdist(seen, seen), torch.cdist(xy[0], xy[0]))
+
+
+@pytest.mark.parametrize("problem", ["tsp", "cvrp", "op"])
+def test_guided_beams_are_feasible_and_find_the_best_of_all(problem: str) -> None:
+    """Wide enough, every path is simulated; as narrow as can be, it is greedy."""
+    instance, policy = PROBLEMS[problem].random(1, 5, seed=2), make_policy(problem)
+    costs = {}
+    for width in (1, 1000):
+        found = sgbs.simulation_guided(
+            policy, instance.start(), k=3, width=width, expand=width
+        )
+        (costs[width],) = instance.cost(instance.routes(found.decisions))
+        assert found.cost.item() == pytest.approx(costs[width], rel=1e-5)
+    built = greedy(policy, instance.start(), k=3).decisions
+    assert costs[1] == instance.cost(instance.routes(built))[0]
+    everything = beam_search(policy, instance.start(), k=3, width=1000).decisions
+    assert costs[1000] == instance.cost(instance.routes(everything))[0]
 
 
 def test_lehd_embeds_an_instance_once() -> None:
