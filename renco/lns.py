@@ -47,6 +47,8 @@ class LNSSettings:
             begins with this one and goes on to larger ones, up to n_sub, as small
             ones stop to get better. None for n_sub.
         b_least: The same for beam widths, up to b_sub. None for b_sub.
+        polish: Improves solutions by local moves between iterations, with at most a
+            part of the time. Unlike the paper, where only the policy changes them.
     """
 
     k_init: int = 1000
@@ -59,6 +61,7 @@ class LNSSettings:
     inner: bool = True
     n_least: int | None = None
     b_least: int | None = None
+    polish: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError if a setting makes no sense."""
@@ -96,10 +99,11 @@ class LNSSettings:
         return cls(k_init=k, k_sub=k, **DEFAULTS[problem])
 
 
+_OURS = {"n_least": 25, "b_sub": 4, "b_least": 1, "polish": True}
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "tsp": {"n_sub": 100, "n_least": 25, "b_sub": 4, "b_least": 1},
-    "cvrp": {"n_sub": 50, "n_least": 25, "b_sub": 4, "b_least": 1},
-    "op": {"n_sub": 100, "n_least": 25, "b_sub": 4, "b_least": 1},
+    "tsp": {"n_sub": 100, **_OURS},
+    "cvrp": {"n_sub": 50, **_OURS},
+    "op": {"n_sub": 100, **_OURS},
 }
 """What is best on two cores, by problem."""
 
@@ -213,6 +217,7 @@ class _Search:
         self.device = parameter.device
         self.tokens = tokens_at_once(self.device)
         self.iterations = self.tried = self.improved = 0
+        self.polishing = 0.0
         self.stage = 0
         self.history: list[list[tuple[float, float]]] = [
             [] for _ in range(len(problem))
@@ -229,12 +234,15 @@ class _Search:
         interrupted = False
         try:
             self._record(segments, callback)
+            self._polish(segments)
             if start is None:
                 self._construct(segments)
+                self._polish(segments)
                 self._record(segments, callback)
             while not self.stop(float(segments.cost.mean())):
                 if not self._iterate(segments):
                     break
+                self._polish(segments)
                 self._record(segments, callback)
         except OutOfTime:
             pass
@@ -258,6 +266,13 @@ class _Search:
                 history.append((now, value))
         if callback is not None:
             callback(Progress(now, self.iterations, cost, self.tried, self.improved))
+
+    def _polish(self, segments: Segments[Any]) -> None:
+        """Applies local moves, if asked for and while they have time."""
+        if self.settings.polish:
+            began = self.pace.elapsed()
+            segments.polish(lambda: self.pace.strays(self.polishing, began))
+            self.polishing += self.pace.elapsed() - began
 
     def _construct(self, segments: Segments[Any]) -> None:
         """Offers solutions by beam search, the first line of Algorithm 4."""

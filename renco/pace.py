@@ -14,6 +14,8 @@ GRACE = 0.1
 """Seconds by which a step may overrun the limit rather than be dropped."""
 SHARE = 0.2
 """Part of the time that the initial solution may be expected to take."""
+ASIDE = 0.2
+"""Part of the time that local moves may take."""
 TOKENS_PER_CORE = 1024
 """Nodes, times beams, that keep a core busy; more at once are no faster."""
 TOKENS_ON_GPU = 1 << 18
@@ -51,6 +53,18 @@ class Pace:
     def late(self) -> bool:
         """Returns whether the limit is overrun by all that is tolerable."""
         return self.left() < -GRACE
+
+    def strays(self, before: float, began: float) -> bool:
+        """Returns whether something beside the search has taken its share of time.
+
+        Args:
+            before: Seconds that it has taken in earlier turns.
+            began: When the present turn began, in seconds since the start.
+        """
+        now = self.elapsed()
+        return self.limited and (
+            self.left() <= 0 or before + now - began > ASIDE * (now + self.left())
+        )
 
     def begin(self) -> None:
         """Begins to measure."""

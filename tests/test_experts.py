@@ -15,6 +15,7 @@ from conftest import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from renco import local
 from renco.experts import (
     BEST,
     EXPERTS,
@@ -22,7 +23,6 @@ from renco.experts import (
     MissingExpert,
     default_seconds,
     find,
-    insertion,
 )
 from renco.experts.base import Solver
 from renco.experts.fasttsp import FastTSP
@@ -374,35 +374,35 @@ class TestInsertion:
         order = np.random.default_rng(seed).permutation(np.arange(1, 16)).tolist()
         start = []
         for node in order:
-            if insertion.length_of([*start, node], matrix) <= limit:
+            if local.length_of([*start, node], matrix) <= limit:
                 start.append(node)
-        better = insertion.improve(start, matrix, prizes, limit)
+        better = local.improve(start, matrix, prizes, limit)
         before, after = instance.cost([[start]]), instance.cost([[better]])
         assert after <= before
         # Nothing is left that would simply fit.
         for node in set(range(1, 16)) - set(better):
             for place in range(len(better) + 1):
                 longer = [*better[:place], node, *better[place:]]
-                assert insertion.length_of(longer, matrix) > limit
+                assert local.length_of(longer, matrix) > limit
 
     @pytest.mark.parametrize("seed", range(4))
     def test_shortening_keeps_the_nodes(self, seed):
         """No 2-opt or Or-opt move is left, and every node still there."""
         matrix = distances(TSP.random(1, 12, seed=seed))
         route = np.random.default_rng(seed).permutation(np.arange(1, 12)).tolist()
-        short = insertion.shorten(route, matrix)
+        short = local.shorten(route, matrix)
         assert sorted(short) == list(range(1, 12))
-        length = insertion.length_of(short, matrix)
+        length = local.length_of(short, matrix)
         for i, j in itertools.combinations(range(12), 2):
             flipped = [*short[:i], *short[i:j][::-1], *short[j:]]
-            assert insertion.length_of(flipped, matrix) >= length - 1e-9
+            assert local.length_of(flipped, matrix) >= length - 1e-9
         for i, size in itertools.product(range(11), (1, 2, 3)):
             rest, segment = [*short[:i], *short[i + size :]], short[i : i + size]
             for k in range(len(rest) + 1):
                 moved = [*rest[:k], *segment, *rest[k:]]
-                assert insertion.length_of(moved, matrix) >= length - 1e-9
+                assert local.length_of(moved, matrix) >= length - 1e-9
                 moved = [*rest[:k], *segment[::-1], *rest[k:]]
-                assert insertion.length_of(moved, matrix) >= length - 1e-9
+                assert local.length_of(moved, matrix) >= length - 1e-9
 
     @pytest.mark.parametrize("seed", range(6))
     def test_swapping_takes_the_best_replacement(self, seed):
@@ -410,16 +410,16 @@ class TestInsertion:
         instance = OP.random(1, 10, seed=seed, limit=2.0)
         matrix, prizes = distances(instance), instance.prizes[0]
         order = np.argsort(matrix[0])[1:].tolist()
-        route = insertion.shorten(order[:4], matrix)
-        limit = insertion.length_of(route, matrix) * 1.2
+        route = local.shorten(order[:4], matrix)
+        limit = local.length_of(route, matrix) * 1.2
         gains = [0.0]
         for k, node in itertools.product(range(4), order[4:]):
             rest = [*route[:k], *route[k + 1 :]]
             for place in range(4):
                 other = [*rest[:place], node, *rest[place:]]
-                if insertion.length_of(other, matrix) <= limit:
+                if local.length_of(other, matrix) <= limit:
                     gains.append(prizes[node] - prizes[route[k]])
-        better = insertion.swap(route, matrix, prizes, limit)
+        better = local.swap(route, matrix, prizes, limit)
         gain = 0.0 if better is None else prizes[better].sum() - prizes[route].sum()
         assert gain == max(gains)
 
@@ -427,8 +427,8 @@ class TestInsertion:
         """A tour may be as long as the limit, to the last unit."""
         line = OP([[0, 0], [3, 0], [5, 0], [9, 0]], [0, 1, 2, 9], 10, metric="EUC_2D")
         matrix = distances(line)
-        assert insertion.insert_all([], matrix, line.prizes[0], 10.0) == [1, 2]
-        assert insertion.insert_all([], matrix, line.prizes[0], 9.99) == [1]
+        assert local.insert_all([], matrix, line.prizes[0], 10.0) == [1, 2]
+        assert local.insert_all([], matrix, line.prizes[0], 9.99) == [1]
 
 
 def test_the_orienteering_expert_beats_its_parts():
@@ -439,7 +439,7 @@ def test_the_orienteering_expert_beats_its_parts():
     for seed in range(3):
         instance = OP.random(1, 60, seed=seed, limit=3.0)
         matrix, prizes = distances(instance), instance.prizes[0]
-        alone += prizes[insertion.improve([], matrix, prizes, 3.0)].sum()
+        alone += prizes[local.improve([], matrix, prizes, 3.0)].sum()
         found -= solved("pyvrp", instance, seconds=0.15)
     assert found > 1.03 * alone
 

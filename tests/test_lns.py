@@ -133,17 +133,20 @@ CASES = [
     order=st.sampled_from(["random", "near"]),
     inner=st.booleans(),
     near=st.booleans(),
+    polish=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_never_worse_than_the_start_and_always_feasible(
-    case, n, n_sub, n_least, batch, segments, order, inner, near, seed
+    case, n, n_sub, n_least, batch, segments, order, inner, near, polish, seed
 ) -> None:
     """Whatever the policy and the cuts, solutions are valid and no worse."""
     name, metric = case
     problem = instances(name, batch, n, metric)
     policy = NearestPolicy(name) if near else untrained(name)
     k = 1 if near else 3
-    cut = LNSSettings(k, k, 2, 2, n_sub, segments, order, inner, n_least)
+    cut = LNSSettings(
+        *(k, k, 2, 2, n_sub, segments, order, inner, n_least), polish=polish
+    )
     start = random_routes(problem, np.random.default_rng(seed))
     before = merit(problem, start)
     stop = MaxIterations(3)
@@ -178,12 +181,25 @@ def test_seed_and_iterations_determine_the_result(name: str, batch: int) -> None
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
+def test_local_moves_improve_what_a_policy_leaves(name: str) -> None:
+    """Without any iteration, and twice is not better than once."""
+    problem = instances(name, 3, 30)
+    start = random_routes(problem, np.random.default_rng(0))
+    cut = replace(SMALL, polish=True)
+    policy, none = untrained(name), MaxIterations(0)
+    once = large_neighborhood_search(policy, problem, cut, none, start=start)
+    assert (once.cost < problem.cost(start)).all()
+    twice = large_neighborhood_search(policy, problem, cut, none, start=once.routes)
+    assert (twice.cost == once.cost).all()
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_a_beam_search_gives_the_initial_solution(name: str, monkeypatch) -> None:
     """It replaces a quick start that is worse, and only then."""
     problem = instances(name, 3, 12)
     policy = NearestPolicy(name)
     cut = LNSSettings(1, 1, 4, 1, 20)
-    found = beam_search(policy, problem.start(), k=1, width=4)
+    found = beam_search(policy, problem.start(), k=1, width=4, merge=True)
     beam = problem.cost(problem.routes(found.decisions))
     good = large_neighborhood_search(policy, problem, cut, MaxIterations(0))
     quick = problem.cost(quick_start(problem, np.random.default_rng(0)))

@@ -5,7 +5,7 @@ change only the length. So a unit of prize is given a price in length, and lengt
 beyond the limit a penalty that adapts. The right price depends on the instance: too
 low and it pays to stay at home, too high and all tours look alike. It is set from
 the prize that a unit of length earns in the best tour so far. What a search leaves
-undone, since length is not what counts, is done by `insertion.improve`: it gains in
+undone, since length is not what counts, is done by `local.improve`: it gains in
 two of five searches, 0.4 % of the prize on average.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Int64
 from numpy import ndarray
 
-from renco.experts.insertion import improve, insert_all
 from renco.experts.scaling import distances, factor
+from renco.local import improve, insert_all
 from renco.problems import OP
 
 LONGEST = 10_000_000

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from renco.experts.base import ExpertFailed, Solver
-from renco.experts.insertion import improve, insert_all
 from renco.experts.scaling import distances, factor, whole_demands
+from renco.local import improve, insert_all
 from renco.problems import CVRP, OP, Problem, Routes
 
 LONGEST = 1_000_000

@@ -11,6 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from renco import metrics
+from renco.local import Hurry, at_leisure
 from renco.problems import Problem, Routes
 from renco.state import State
 
@@ -89,6 +90,8 @@ class Segments(ABC, Generic[SomeCut]):
         self._single = [problem[i : i + 1] for i in range(len(problem))]
         self._points = metrics.plane(problem.metric, problem.coords)
         self._solutions = [copied(solution) for solution in routes]
+        self._changed = set(range(len(problem)))
+        self._matrices: dict[int, Float64[ndarray, "node node"]] = {}
 
     @property
     def routes(self) -> list[Routes]:
@@ -151,6 +154,33 @@ class Segments(ABC, Generic[SomeCut]):
             pasted[rows] = True
         return gain > 0, pasted
 
+    @abstractmethod
+    def _polished(self, index: int, hurry: Hurry) -> Routes:
+        """Returns a solution after local moves, no worse and feasible."""
+
+    def polish(self, hurry: Hurry = at_leisure) -> None:
+        """Improves by local moves what has changed since they last found nothing.
+
+        Unlike the paper: policies plan well but are careless in detail, and what a
+        local move can repair is not worth a run of a network.
+        """
+        for index in sorted(self._changed):
+            if hurry():
+                return
+            routes = self._polished(index, hurry)
+            if self._single[index].cost([routes])[0] <= self.cost[index]:
+                self._commit(index, routes)
+            if not hurry():
+                self._changed.discard(index)
+
+    def _matrix(self, index: int) -> Float64[ndarray, "node node"]:
+        """Returns all distances of an instance in its metric."""
+        if index not in self._matrices:
+            nodes = np.arange(self.problem.coords.shape[1])
+            pairs = np.broadcast_arrays(nodes[:, None], nodes)
+            self._matrices[index] = self.problem.legs(index, *pairs)
+        return self._matrices[index]
+
     def offer(self, index: int, routes: Routes) -> None:
         """Takes a whole solution of an instance if it is better than the current."""
         cost = self._single[index].cost([routes])[0]
@@ -161,6 +191,7 @@ class Segments(ABC, Generic[SomeCut]):
         """Checks a solution and makes it the current one."""
         cost = self._single[index].cost([routes])[0]
         self._solutions[index] = copied(routes)
+        self._changed.add(index)
         self.cost[index] = cost
 
     def _legs(

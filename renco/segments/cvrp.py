@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float64, Int
 from numpy import ndarray
 
+from renco.local import Hurry, exchange, shorten
 from renco.problems import CVRP, Routes
 from renco.problems.cvrp import CVRPState
 from renco.segments.base import GAIN, Cut, CutSettings, RouteChoice, Segments
@@ -179,3 +180,15 @@ class CVRPSegments(Segments[CVRPCut]):
                 new[-1].append(int(cut.node[row, customer]))
             kept += new
         return kept
+
+    def _polished(self, index: int, hurry: Hurry) -> Routes:
+        problem, routes = self.problem, self._solutions[index]
+        matrix, demands = self._matrix(index), problem.demands[index]
+        capacity = float(problem.capacity[index])
+        while not hurry() and problem.n:
+            routes = [shorten(route, matrix, hurry=hurry) for route in routes]
+            better = exchange(routes, matrix, demands, capacity, hurry)
+            if better == routes:
+                break
+            routes = better
+        return routes

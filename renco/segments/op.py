@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float64, Int
 from numpy import ndarray
 
+from renco.local import Hurry, improve
 from renco.problems import OP, Routes
 from renco.problems.op import SLACK, OPState, margin
 from renco.segments.base import GAIN, Cut, CutSettings, Segments
@@ -176,3 +177,8 @@ class OPSegments(Segments[OPCut]):
         path = stretch.path
         tour = [*path[1 : stretch.first + 1], *inside, *path[stretch.last : -1]]
         return [tour]
+
+    def _polished(self, index: int, hurry: Hurry) -> Routes:
+        (tour,), matrix = self._solutions[index], self._matrix(index)
+        limit, prizes = float(self.problem.limit[index]), self.problem.prizes[index]
+        return [improve(tour, matrix, prizes, limit, hurry=hurry)]

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float64, Int
 from numpy import ndarray
 
+from renco.local import Hurry, shorten
 from renco.problems import Routes
 from renco.problems.tsp import TSPState
 from renco.segments.base import GAIN, Cut, CutSettings, Segments
@@ -105,3 +106,9 @@ class TSPSegments(Segments[TSPCut]):
         tour = np.array(self._solutions[cut.instance[rows[0]]][0])
         tour[cut.place[rows]] = self._renewed(cut, decisions)[rows]
         return [tour.tolist()]
+
+    def _polished(self, index: int, hurry: Hurry) -> Routes:
+        (tour,) = self._solutions[index]
+        first = tour.index(0)
+        rest = [*tour[first + 1 :], *tour[:first]]
+        return [[0, *shorten(rest, self._matrix(index), hurry=hurry)]]

@@ -1,16 +1,29 @@
-"""Local improvements of orienteering tours, in NumPy.
+"""Local moves that improve tours, in NumPy.
 
 Tours are lists of nodes without their ends: both are the depot, node 0, unless another
 `end` is given, which has no prize. Lengths are float64 in the
 metric of the instance, so nothing is lost to the rounding of a solver.
 """
 
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from numpy import ndarray
 
 Matrix = Float64[ndarray, "node node"]
 Prizes = Float64[ndarray, " node"]
+
+Hurry = Callable[[], bool]
+"""Asked between moves; once true, the tour stays as it is."""
+
+
+def at_leisure() -> bool:
+    """Is never in a hurry."""
+    return False
+
 
 LEAST = 1e-10
 """Improvements below this part of the tour's length are taken to be rounding."""
@@ -24,16 +37,22 @@ def length_of(route: list[int], matrix: Matrix, end: int = 0) -> float:
 
 
 def improve(
-    route: list[int], matrix: Matrix, prizes: Prizes, limit: float, end: int = 0
+    route: list[int],
+    matrix: Matrix,
+    prizes: Prizes,
+    limit: float,
+    end: int = 0,
+    hurry: Hurry = at_leisure,
 ) -> list[int]:
     """Shortens, inserts and swaps until none of the three gains anything.
 
     A tour within the limit stays within it and never loses prize.
     """
     while True:
-        route = insert_all(shorten(route, matrix, end), matrix, prizes, limit, end)
+        route = shorten(route, matrix, end, hurry)
+        route = insert_all(route, matrix, prizes, limit, end)
         better = swap(route, matrix, prizes, limit, end)
-        if better is None:
+        if better is None or hurry():
             return route
         route = better
 
@@ -106,10 +125,12 @@ def swap(
     return result
 
 
-def shorten(route: list[int], matrix: Matrix, end: int = 0) -> list[int]:
+def shorten(
+    route: list[int], matrix: Matrix, end: int = 0, hurry: Hurry = at_leisure
+) -> list[int]:
     """Applies the best 2-opt or Or-opt move until none shortens the tour."""
     tour = np.array([0, *route, end])
-    while len(tour) > 3:
+    while len(tour) > 3 and not hurry():
         least = -LEAST * float(matrix[tour[:-1], tour[1:]].sum())
         gain, better = min(
             [_two_opt(tour, matrix), _or_opt(tour, matrix)], key=lambda move: move[0]
@@ -165,3 +186,121 @@ def _or_opt(tour: ndarray, matrix: Matrix) -> tuple[float, ndarray]:
     rest = np.delete(tour, np.s_[start : start + size])
     at = place_ + 1 if place_ < start else place_ + 1 - size
     return best, np.insert(rest, at, segment)
+
+
+class Loads(NamedTuple):
+    """Routes of a CVRP one after the other, each from depot to depot.
+
+    Attributes:
+        at: The nodes, and a depot before and after each route.
+        route: Which route each position belongs to; its first depot included.
+        before: Load of its route up to each position, itself included.
+        total: Load of the whole route of each position.
+    """
+
+    at: Int64[ndarray, " position"]
+    route: Int64[ndarray, " position"]
+    before: Float64[ndarray, " position"]
+    total: Float64[ndarray, " position"]
+
+    @classmethod
+    def of(cls, routes: list[list[int]], demands: Float64[ndarray, " node"]) -> Self:
+        """Strings routes together."""
+        at = np.array([node for route in routes for node in (0, *route)] + [0])
+        route = np.cumsum(at == 0) - 1
+        load = demands[at]
+        running = np.cumsum(load)
+        before = running - running[np.flatnonzero(at == 0)][route]
+        total = np.bincount(route, load)[route]
+        return cls(at, route, before, total)
+
+
+def split(at: Int64[ndarray, " position"]) -> list[list[int]]:
+    """Cuts a sequence at its depots; what has become empty is left out."""
+    depots = np.flatnonzero(at == 0)
+    found = [at[a + 1 : b].tolist() for a, b in itertools.pairwise(depots)]
+    return [route for route in found if route]
+
+
+def exchange(
+    routes: list[list[int]],
+    matrix: Matrix,
+    demands: Float64[ndarray, " node"],
+    capacity: float,
+    hurry: Hurry = at_leisure,
+) -> list[list[int]]:
+    """Moves customers between routes until no move shortens them.
+
+    The best of three kinds at a time: a customer to another route, two customers of
+    different routes for each other, the ends of two routes for each other.
+    """
+    while not hurry():
+        now = Loads.of(routes, demands)
+        least = -LEAST * float(matrix[now.at[:-1], now.at[1:]].sum())
+        moves = (_relocated, _swapped, _crossed)
+        found = [move(now, matrix, demands, capacity) for move in moves]
+        change, better = min(found, key=lambda move: move[0])
+        if change >= least:
+            break
+        routes = split(better)
+    return routes
+
+
+def _best(change: ndarray, allowed: ndarray) -> tuple[float, int, int]:
+    change = np.where(allowed, change, np.inf)
+    i, j = np.unravel_index(change.argmin(), change.shape)
+    return float(change[i, j]), int(i), int(j)
+
+
+def _relocated(
+    now: Loads, matrix: Matrix, demands: ndarray, capacity: float
+) -> tuple[float, ndarray]:
+    """Returns the change by the best move of one customer, and the new sequence."""
+    at, place = now.at, np.flatnonzero(now.at)
+    node, a, b = at[place], at[:-1], at[1:]
+    prior, after = at[place - 1], at[place + 1]
+    saved = matrix[prior, node] + matrix[node, after] - matrix[prior, after]
+    extra = matrix[np.ix_(node, a)] + matrix[np.ix_(node, b)] - matrix[a, b]
+    fits = demands[node][:, None] + now.total[:-1] <= capacity
+    fits &= now.route[place][:, None] != now.route[:-1]
+    change, i, j = _best(extra - saved[:, None], fits)
+    old = int(place[i])
+    longer = np.insert(at, j + 1, at[old])
+    return change, np.delete(longer, old + (old > j))
+
+
+def _swapped(
+    now: Loads, matrix: Matrix, demands: ndarray, capacity: float
+) -> tuple[float, ndarray]:
+    """Returns the change by the best swap of two customers, and the new sequence."""
+    at, place = now.at, np.flatnonzero(now.at)
+    node, prior, after = at[place], at[place - 1], at[place + 1]
+    mine = matrix[prior, node] + matrix[node, after]
+    theirs = matrix[np.ix_(node, prior)] + matrix[np.ix_(node, after)]
+    more = demands[node] - demands[node][:, None]  # if j comes in place of i
+    total, route = now.total[place], now.route[place]
+    fits = (total[:, None] + more <= capacity) & (total - more <= capacity)
+    fits &= route[:, None] != route
+    change, i, j = _best(theirs + theirs.T - mine[:, None] - mine, fits)
+    better = at.copy()
+    better[place[[i, j]]] = at[place[[j, i]]]
+    return change, better
+
+
+def _crossed(
+    now: Loads, matrix: Matrix, demands: ndarray, capacity: float
+) -> tuple[float, ndarray]:
+    """Returns the change by the best swap of two ends, and the new sequence."""
+    at, a, b = now.at, now.at[:-1], now.at[1:]
+    before, rest = now.before[:-1], (now.total - now.before)[:-1]
+    legs, route = matrix[a, b], now.route[:-1]
+    joined = matrix[np.ix_(a, b)]  # from a of one route to b of the other
+    fits = before[:, None] + rest <= capacity
+    fits = fits & fits.T & (route[:, None] != route)
+    change, i, j = _best(joined + joined.T - legs[:, None] - legs, fits)
+    i, j = min(i, j), max(i, j)
+    starts = np.flatnonzero(at == 0)
+    end_i, end_j = (int(starts[route[x] + 1]) for x in (i, j))
+    parts = [at[: i + 1], at[j + 1 : end_j]]
+    parts += [at[end_i : j + 1], at[i + 1 : end_i], at[end_j:]]
+    return change, np.concatenate(parts)
