@@ -103,8 +103,8 @@ FAULTS = {
     ),
     "orienteering forgets the way home": Fault(
         "problems/op.py",
-        "reach = self._legs(self.node[:, :1]) + self._legs(self.node[:, -1:])",
-        "reach = self._legs(self.node[:, :1])",
+        "return self._legs(self.node[:, :1]) + self._legs(self.node[:, -1:])",
+        "return self._legs(self.node[:, :1])",
         "test_contract.py::test_random_rollouts_are_feasible_and_costed_alike",
     ),
     "orienteering spends no length": Fault(

@@ -338,6 +338,7 @@ def test_a_full_disk_keeps_the_old_snapshot(
         ({"joint": True}, "joint training needs a recurrent encoder"),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_bad_settings_are_named(values: dict[str, object], message: str) -> None:
     """Every bad setting raises with its name and value."""
     with pytest.raises(ValueError, match=message):
