@@ -5,16 +5,13 @@ construction is done, and something to compare that construction with.
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy import ndarray
 
 from renco import metrics
+from renco.local import Hurry, at_leisure
 from renco.problems import CVRP, OP, TSP, Problem, Routes
-
-Hurry = Callable[[], bool]
-"""Tells whether to take the shortest way to a solution."""
 
 NEIGHBOURS = 40
 """Savings of farther pairs are small; all pairs would take quadratic memory."""
@@ -26,7 +23,7 @@ ATTEMPTS = 12
 
 
 def quick_start(
-    problem: Problem, rng: np.random.Generator, hurry: Hurry = lambda: False
+    problem: Problem, rng: np.random.Generator, hurry: Hurry = at_leisure
 ) -> list[Routes]:
     """Returns a feasible solution of each instance.
 

@@ -8,6 +8,7 @@ large neighborhood search cuts out.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import ClassVar, Self
 
 import torch
@@ -18,6 +19,13 @@ from torch import Tensor
 def span(a: Float[Tensor, "batch 2"], b: Float[Tensor, "batch 2"]) -> Tensor:
     """Returns the Euclidean distance between points of the frame."""
     return torch.linalg.vector_norm(a - b, dim=-1)
+
+
+@lru_cache(maxsize=8)
+def _codes(points: int, device: torch.device) -> Int[Tensor, " point"]:
+    """Returns a random number for each point, always the same."""
+    rng = torch.Generator().manual_seed(0)
+    return torch.randint(-(2**63), 2**63 - 1, (points,), generator=rng).to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +111,7 @@ class State(ABC):
         A sum of random 64-bit numbers, one per node: equal for equal sets, and for no
         others but by a chance of 2^-64.
         """
-        points = self.xy.shape[1]
-        device = self.node.device
-        code = torch.randint(
-            -(2**63), 2**63 - 1, (points,), generator=torch.Generator().manual_seed(0)
-        ).to(device)
+        code = _codes(self.xy.shape[1], self.node.device)
         # Where it stands counts with another number than the same node if open.
         return code[self.node[:, 1:]].sum(1) + 3 * code[self.node[:, 0]]
 

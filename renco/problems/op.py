@@ -97,7 +97,7 @@ class OPState(State):
         """Returns the state without the nodes that no row can reach.
 
         What a row can reach comes first, in order. Unlike the paper, which keeps all
-        unvisited nodes: most of them are out of reach for most of the tour.
+        unvisited nodes.
         """
         last = self.node.shape[1] - 1
         away = ~self.present()[:, :last]

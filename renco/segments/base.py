@@ -150,7 +150,8 @@ class Segments(ABC, Generic[SomeCut]):
                 chosen.setdefault(index, []).append(row)
         pasted = np.zeros(len(cut), dtype=bool)
         for index, rows in chosen.items():
-            self._commit(index, self._pasted(cut, decisions, rows))
+            routes = self._pasted(cut, decisions, rows)
+            self._commit(index, routes, self._single[index].cost([routes])[0])
             pasted[rows] = True
         return gain > 0, pasted
 
@@ -168,8 +169,9 @@ class Segments(ABC, Generic[SomeCut]):
             if hurry():
                 return
             routes = self._polished(index, hurry)
-            if self._single[index].cost([routes])[0] <= self.cost[index]:
-                self._commit(index, routes)
+            cost = self._single[index].cost([routes])[0]
+            if cost <= self.cost[index]:
+                self._commit(index, routes, cost)
             if not hurry():
                 self._changed.discard(index)
 
@@ -185,11 +187,10 @@ class Segments(ABC, Generic[SomeCut]):
         """Takes a whole solution of an instance if it is better than the current."""
         cost = self._single[index].cost([routes])[0]
         if cost < self.cost[index]:
-            self._commit(index, routes)
+            self._commit(index, routes, cost)
 
-    def _commit(self, index: int, routes: Routes) -> None:
-        """Checks a solution and makes it the current one."""
-        cost = self._single[index].cost([routes])[0]
+    def _commit(self, index: int, routes: Routes, cost: float) -> None:
+        """Makes a solution the current one; who knows its cost has checked it."""
         self._solutions[index] = copied(routes)
         self._changed.add(index)
         self.cost[index] = cost
