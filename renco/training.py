@@ -135,10 +135,7 @@ def _known(cls: type, values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {n: float(v) if known[n] is float else v for n, v in values.items()}
 
 
-_OURS = {
-    **{"zoom": True, "relative": True, "geometry": True, "reach": True},
-    "optimizer": "muon",
-}
+_OURS = {"zoom": True, "relative": True, "geometry": True, "reach": True}
 PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
         recurrent=EncoderConfig(4, 128, 8, 256),
@@ -150,7 +147,7 @@ PRESETS: dict[str, TrainConfig] = {
         recurrent=EncoderConfig(2, 128, 8, 256),
         minutes=60.0,
         learning_rate=1e-3,
-        **_OURS,  # type: ignore[arg-type]
+        **_OURS,
     ),
     "smoke": TrainConfig(
         base=EncoderConfig(2, 32, 4, 64),
@@ -160,7 +157,7 @@ PRESETS: dict[str, TrainConfig] = {
         slices=Slices(tokens=512, longest=20),
         held_out=32,
         gap_instances=16,
-        **_OURS,  # type: ignore[arg-type]
+        **_OURS,
     ),
 }
 """Settings by name: the paper's sizes, what two cores can do, a minute's trial."""

@@ -560,15 +560,31 @@ def test_op_slices_follow_the_tour() -> None:
             tours.append(tour)
     assert len(rows) > 5
     some = problem[rows]
-    state, actions = some.slices(np.array(tours), 8, np.random.default_rng(0))
-    assert state.node.shape == (len(rows), 8)
-    assert actions.shape == (len(rows), 2)
-    for step in range(2):
-        assert state.feasible().gather(1, actions[:, step : step + 1]).all()
-        state = state.step(actions[:, step])
-    assert set(zip(state.node[:, 0].tolist(), range(len(rows)), strict=True)) <= {
-        (end, i) for i, tour in enumerate(tours) for end in (tour[0], tour[-1])
-    }
+    begins = set()
+    for seed in range(20):
+        start, actions = some.slices(np.array(tours), 8, np.random.default_rng(seed))
+        assert start.node.shape == (len(rows), 8)
+        assert actions.shape == (len(rows), 2)
+        state = start
+        for step in range(2):
+            assert state.feasible().gather(1, actions[:, step : step + 1]).all()
+            state = state.step(actions[:, step])
+        for i, tour in enumerate(tours):
+            closed = [0, *tour, 0]
+            part = [*start.node[i, :3].tolist(), int(start.node[i, -1])]
+            at = [
+                k
+                for k in range(3)
+                if part in (closed[k : k + 4], closed[k : k + 4][::-1])
+            ]
+            assert at
+            begins |= {*at}
+            left = set(start.node[i, 3:-1].tolist())
+            assert left == set(range(1, 9)) - set(tour)
+            way = some[i]._length(0, [tour])
+            spare = state.remaining[i] - state.distance[i, part[2], part[3]]
+            assert spare.item() * some[i].frame()[1][0] == pytest.approx(3.0 - way)
+    assert begins == {0, 1, 2}
 
 
 # Bad input

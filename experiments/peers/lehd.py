@@ -142,7 +142,7 @@ def train(
         torch.manual_seed(seed)
         policy = LEHD(config, layers)
     average = Average(policy, 0.999)
-    rules = optimizers(policy, "muon", 1e-3, 0.01)
+    rules = optimizers(policy, "adamw", 1e-3, 0.01)
     sampler = Sampler(data, np.arange(len(data)), Slices(), seed)
     device, began, spoken = torch.device("cpu"), monotonic(), 0.0
     step, recent = 0, []

@@ -317,18 +317,43 @@ class OP(Problem):
         nodes: int,
         rng: np.random.Generator,
     ) -> tuple[State, Int[Tensor, "batch label"]]:
-        """Replays expert tours, in either direction, until `nodes` nodes are left.
+        """Cuts a sub-path that leaves `nodes` nodes open out of each expert tour.
 
         All tours must be of one length: the decision to go home is never a label,
-        it follows from the mask.
+        it follows from the mask. Either the way home from some node, as it is met
+        when a tour is built, or the way between any two nodes of it; in both
+        directions. The length that the tour does not use stays to spend, so the
+        expert's sub-path is as good as its tour: a better one would mend both.
 
         Returns:
             The path problems, and the expert's actions: position 1 at every step.
         """
         batch, steps = decisions.shape
-        step = self.n + 2 - nodes
-        if not 0 <= step < steps:
+        first = self.n + 2 - nodes
+        if not 0 <= first < steps:
             raise ValueError(f"tours of {steps} nodes have no state of {nodes} nodes")
         reverse = rng.integers(0, 2, (batch, 1)).astype(bool)
         tours = np.where(reverse, decisions[:, ::-1], decisions).astype(np.int64)
-        return self.after(tours, step)
+        home = np.zeros((batch, 1), np.int64)
+        closed = np.concatenate([home, tours, home], axis=1)
+        anywhere = rng.integers(0, first, batch, endpoint=True)
+        begin = np.where(rng.integers(0, 2, batch).astype(bool), first, anywhere)
+        place = begin[:, None] + np.arange(steps - first + 2)
+        window = np.take_along_axis(closed, place, axis=1)
+        visited = np.zeros((batch, self.n + 1), bool)
+        np.put_along_axis(visited, closed, True, axis=1)
+        others = visited.argsort(axis=1, kind="stable")[:, : self.n - steps]
+        node = np.concatenate([window[:, :-1], others, window[:, -1:]], axis=1)
+        state = self.path(torch.from_numpy(node))
+        used = path_lengths(state, closed) - path_lengths(state, window)
+        actions = torch.ones(batch, steps - first, dtype=torch.long)
+        return replace(state, remaining=state.remaining - used), actions
+
+
+def path_lengths(
+    state: OPState, path: Int[ndarray, "batch step"]
+) -> Float64[Tensor, " batch"]:
+    """Returns the length of a path of each row."""
+    node = torch.from_numpy(path)
+    row = state.instance[:, None]
+    return state.distance[row, node[:, :-1], node[:, 1:]].sum(1)
