@@ -47,7 +47,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "recurrent": {
         "cpu": {},
         "muon": {"optimizer": "muon"},
-        "a quarter of the batch": {"slices": Slices(tokens=512)},
+        "four times the batch": {"slices": Slices()},
         "distill 0.5": {"distill": 0.5},
         "k 5": {"k": 5},
         "k 20": {"k": 20},

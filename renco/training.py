@@ -163,14 +163,17 @@ PRESETS: dict[str, TrainConfig] = {
 """Settings by name: the paper's sizes, what two cores can do, a minute's trial."""
 
 
-def preset(name: str, stage: Stage = "base", problem: str = "tsp") -> TrainConfig:
+def preset(name: str, stage: Stage = "base") -> TrainConfig:
     """Returns a preset's settings for one stage."""
     if name not in PRESETS:
         raise ValueError(f"unknown preset {name!r}: expected {', '.join(PRESETS)}")
     if stage not in get_args(Stage):
         raise ValueError(f"stage must be base or recurrent, got {stage!r}")
     config = PRESETS[name]
-    return config if stage == "recurrent" else replace(config, recurrent=None)
+    if stage == "base":
+        return replace(config, recurrent=None)
+    # A slice has k labels here: smaller batches are as steady, and there are more.
+    return replace(config, slices=replace(config.slices, tokens=512))
 
 
 # --- losses -----------------------------------------------------------------------

@@ -93,12 +93,11 @@ def train(
 
     where = find_device(device)
     trajectories = Trajectories.joined([open_data(folder) for folder in data])
-    problem = trajectories.manifest.problem
     if config is not None:
         settings = TrainConfig.from_toml(config)
     else:
         try:
-            settings = find_preset(preset or "cpu", stage, problem)
+            settings = find_preset(preset or "cpu", stage)
         except ValueError as error:
             raise usage(str(error), "--preset") from None
     if minutes is not None:
