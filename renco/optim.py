@@ -92,7 +92,7 @@ def optimizers(
         {"params": [p for p in rest if p.ndim > 1], "weight_decay": decay},
         {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    found: list[Optimizer] = [AdamW(groups, lr=lr, betas=(0.9, 0.95))]
+    found: list[Optimizer] = [AdamW(groups, lr=lr, betas=(0.9, 0.95), fused=True)]
     if hidden:
         found.append(Muon(hidden, lr * MUON_RATE, 0.95, decay))
     for optimizer in found:
