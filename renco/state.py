@@ -111,9 +111,13 @@ class State(ABC):
         A sum of random 64-bit numbers, one per node: equal for equal sets, and for no
         others but by a chance of 2^-64.
         """
-        code = _codes(self.xy.shape[1], self.node.device)
+        code = self._codes()
         # Where it stands counts with another number than the same node if open.
-        return code[self.node[:, 1:]].sum(1) + 3 * code[self.node[:, 0]]
+        return code.sum(1) + 2 * code[:, 0]
+
+    def _codes(self) -> Int[Tensor, "batch node"]:
+        """Returns the random number of each node."""
+        return _codes(self.xy.shape[1], self.node.device)[self.node]
 
     def rows(self, index: Int[Tensor, " row"]) -> Self:
         """Returns the given rows, repeated or reordered as the index says."""

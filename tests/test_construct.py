@@ -125,6 +125,21 @@ def test_merged_beams_are_never_the_same_state(name: str) -> None:
     assert dead.any() and not dead.all()
 
 
+def test_of_tours_that_are_home_one_beam_is_kept() -> None:
+    """The richest; what the others left out, or can no longer reach, is no reason."""
+    problem = small("op", batch=1, n=7, seed=3)
+    state = problem.start().rows(torch.zeros(30, dtype=torch.long))
+    rng = torch.Generator().manual_seed(1)
+    while not (state.remaining < 0).all():
+        open_actions = state.feasible()
+        draw = torch.rand(open_actions.shape, generator=rng)
+        state = state.step(draw.masked_fill(~open_actions, -1).argmax(1))
+    assert len(set(state.collected.tolist())) > 1
+    alive = ~dominated(state, torch.zeros(1, 30))[0]
+    assert alive.sum() == 1
+    assert state.collected[alive].item() == state.collected.max()
+
+
 def test_what_is_out_of_reach_does_not_matter() -> None:
     """Scores are those of an instance without the nodes that cannot be reached."""
     options = {"zoom": True, "relative": True, "geometry": True, "reach": True}

@@ -109,6 +109,15 @@ class OPState(State):
         node, origin = self.node.gather(1, order), self.origin.gather(1, order)
         return replace(self, node=node, origin=origin)
 
+    def place(self) -> Int[Tensor, " batch"]:
+        """Returns a number for where each row stands and what it can still reach.
+
+        Rows that have gone home are all in one place, whatever they left out.
+        """
+        code = self._codes() * self.present()
+        code[:, 0] *= 3
+        return torch.where(self.remaining < 0, 0, code.sum(1))
+
     def spent(self) -> Float64[Tensor, "batch 2"]:
         """Returns minus the length that is left, and minus the prize so far."""
         return torch.stack([-self.remaining, -self.collected], dim=-1)
