@@ -42,6 +42,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "joint": {"joint": True, "recurrent": PRESETS["cpu"].recurrent},
         "no average": {"average": 0.0},
         "half the batch": {"slices": Slices(tokens=1024)},
+        "half the layers at first": {"grow": 0.5},
+        "rate 2e-3": {"learning_rate": 2e-3},
         "four layers": {"base": replace(PRESETS["cpu"].base, layers=4)},
     },
     "recurrent": {

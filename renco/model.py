@@ -332,10 +332,13 @@ class BaseEncoder(nn.Module):
         self.blocks = nn.ModuleList(
             Block(size, config.geometry) for _ in range(size.layers)
         )
+        self.depth = size.layers
+        """Blocks in use. Those that were never trained are the identity."""
 
     def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
         """Returns h_t = E(s_t)."""
-        return run(self.blocks, self.init(seen), seen, self.geometry)
+        blocks = self.blocks[: self.depth]
+        return run(blocks, self.init(seen), seen, self.geometry)
 
 
 class RecurrentEncoder(nn.Module):

@@ -45,6 +45,8 @@ class TrainConfig:
         relative: Relative features.
         geometry: Distances in attention.
         reach: Hides what is out of reach.
+        grow: Share of the training from scratch during which E has half of its
+            layers; the others begin as the identity. Unlike the paper.
         joint: Stage "base" trains E, D and U together, through k unrolled steps.
         links: Weight of an auxiliary loss on the successor of every node of E.
         distill: Weight of an auxiliary loss that pulls U's decisions to those of E.
@@ -71,6 +73,7 @@ class TrainConfig:
     relative: bool = False
     geometry: bool = False
     reach: bool = False
+    grow: float = 0.0
     joint: bool = False
     links: float = 0.0
     distill: float = 0.0
@@ -101,6 +104,8 @@ class TrainConfig:
                 f"learning_rate {self.learning_rate} must be positive and warmup "
                 f"{self.warmup} between 0 and 1"
             )
+        if not 0 <= self.grow < 1:
+            raise ValueError(f"grow must be at least 0 and below 1, got {self.grow}")
         if self.links < 0 or self.distill < 0:
             raise ValueError(f"links {self.links} and distill {self.distill} below 0")
         if self.joint and self.recurrent is None:
@@ -389,6 +394,8 @@ def train(
         raise ValueError("give the length of the training: steps or minutes")
     if stage == "base" and base is not None:
         raise ValueError(f"a base is for stage recurrent: begin with init={base}")
+    if config.grow and init is not None:
+        raise ValueError(f"grow is for trainings from scratch, not from {init}")
     together, out = Processes.join(), Path(out)
     data = data if isinstance(data, Trajectories) else Trajectories(data)
     device = torch.device(device)
@@ -620,6 +627,10 @@ class _Loop:
 
     def _step(self, progress: float, device: torch.device) -> float:
         run, config = self.run, self.config
+        if config.grow and self.stage == "base":
+            layers = config.base.layers
+            grown = progress >= config.grow
+            run.policy.base.depth = layers if grown else (layers + 1) // 2
         batch = self.sampler.batch(run.step, progress, device)
         state, actions = self.together.share(batch)
         if self.stage == "base" and not config.joint:

@@ -18,7 +18,7 @@ from renco.data import Trajectories
 from renco.files import write_atomic
 from renco.generate import generate
 from renco.model import EncoderConfig, Policy, PolicyConfig, link_scores
-from renco.problems import CVRP, OP, PROBLEMS
+from renco.problems import CVRP, OP, PROBLEMS, TSP
 from renco.sampling import Sampler, Slices, turned
 from renco.snapshot import read_snapshot
 from renco.training import (
@@ -234,12 +234,42 @@ class Stop(Exception):
     """Ends a run in the middle."""
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_layers_that_have_not_grown_are_the_identity(
+    tours: Path, tmp_path: Path
+) -> None:
+    """Half of the layers wait, change nothing, and learn afterwards."""
+    base = replace(TINY.base, layers=2)
+    config = replace(TINY, base=base, recurrent=None, steps=10, average=0.0)
+    waiting = replace(config, grow=0.99)
+    half = train("base", waiting, data=tours, out=tmp_path / "a", report=lambda _: None)
+    assert half.base.depth == 1
+    last = half.base.blocks[1]
+    assert last.alpha_ff == 0 and last.alpha_attention == 0
+    state = TSP.random(2, 9).start()
+    few = half.encode(state)
+    half.base.depth = 2
+    torch.testing.assert_close(half.encode(state), few, rtol=0, atol=0)
+    grown = replace(config, grow=0.5)
+    whole = train("base", grown, data=tours, out=tmp_path / "b", report=lambda _: None)
+    assert whole.base.depth == 2
+    assert whole.base.blocks[1].alpha_ff != 0
+    with pytest.raises(ValueError, match=r"grow is for trainings from scratch.*/b"):
+        train("base", grown, data=tours, out=tmp_path / "c", init=tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "grow"), [("adamw", 0.0), ("muon", 0.0), ("adamw", 0.4)]
+)
 def test_a_resumed_run_equals_an_uninterrupted_one(
-    tours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
+    tours: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    optimizer: str,
+    grow: float,
 ) -> None:
     """Parameters, averages, optimizer and batches go on bit for bit."""
-    config = replace(TINY, recurrent=None, steps=8, save_every=0.0, optimizer=optimizer)
+    config = replace(TINY, recurrent=None, steps=8, save_every=0.0)
+    config = replace(config, optimizer=optimizer, grow=grow)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train("base", config, data=tours, out=whole, report=lambda _: None)
     draw = Sampler.batch
