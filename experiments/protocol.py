@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from rows import COLUMNS, METHOD, STAMP, Row, append, cell, key, read_table
 from torch import nn
 
 from renco.data import Trajectories
+from renco.evaluate import commit, machine
 from renco.experts import ExpertFailed
 from renco.model import EncoderConfig, Policy
 from renco.problems import Problem, Routes
@@ -124,6 +125,14 @@ class Stamp:
     torch: str
     peak: float
     seed: int = 0
+
+    @classmethod
+    def here(cls, device: torch.device, seed: int = 0) -> Self:
+        """Returns the stamp of a run that begins now, on torch's threads."""
+        threads, version = torch.get_num_threads(), torch.__version__
+        return cls(
+            *(now(), commit(), machine(device), threads, version, peak(device), seed)
+        )
 
 
 def now() -> str:

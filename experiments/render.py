@@ -19,7 +19,7 @@ from pathlib import Path
 
 from intervals import Interval
 from pictures import FIGURES, digest, draw
-from rows import RESULTS, gap
+from rows import RESULTS, gap, read_table
 from verdicts import base_of, name_of, on_negative_gaps, on_story, on_use, ours
 from views import (
     Cell,
@@ -35,7 +35,7 @@ from views import (
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
 QUOTED = Path(__file__).parent / "quoted.csv"
-DECODE = "decode.jsonl"
+DECODE, EQUAL = "decode.jsonl", "equal.csv"
 SECTION = re.compile(
     r"(?P<begin><!-- begin (?P<name>[\w-]+) -->\n).*?(?P<end><!-- end (?P=name) -->)",
     re.DOTALL,
@@ -263,21 +263,42 @@ def read_quoted() -> list[dict[str, str]]:
     return list(csv.DictReader(lines))
 
 
+LABELS = {
+    "recurrent": "ours",
+    "base": "base (BQ's scheme)",
+    "lehd": "LEHD, anew",
+    "pomo": "POMO, rl4co",
+}
+"""Learned methods as tables name them."""
+
+
+def equal_table(folder: Path) -> list[str]:
+    """Learned methods after equal minutes of training."""
+    every, rows = read_table(folder / EQUAL), []
+    for dataset in sorted({row["dataset"] for row in every}):
+        results = Results(dataset, [row for row in every if row["dataset"] == dataset])
+        for cell in results.pick(roles=LABELS):
+            name = f"{LABELS[cell.what['role']]} {cell.size}".strip()
+            minutes = cell.what["model"].rpartition("-")[2].removesuffix("min")
+            rows.append(
+                [
+                    *(results.title, minutes, name, cell.variant),
+                    *(cell.mean(gap).show(), cell.mean(seconds).show(), count(cell)),
+                ]
+            )
+    heading = ["set", "minutes", "method", "search", "gap %", "seconds", "instances"]
+    return table(heading, rows)
+
+
 def table1(found: Found) -> list[str]:
     """Table 1: measured rows, and the paper's, quoted."""
     rows = []
-    labels = {
-        "recurrent": "ours",
-        "base": "base (BQ's scheme)",
-        "lehd": "LEHD, anew",
-        "pomo": "POMO, rl4co",
-    }
     for results in found:
         if results.problem == "op" or results.n > 200:
             continue
         cells = results.constructions(("recurrent", "base"))
         for cell in [*cells, *results.pick(roles=["lehd", "pomo"])]:
-            name = f"{labels[cell.what['role']]} {cell.size}".strip()
+            name = f"{LABELS[cell.what['role']]} {cell.size}".strip()
             cost = cell.average(lambda row: float(row["cost"]))
             rows.append(
                 [
@@ -330,11 +351,18 @@ def sections(found: Found, folder: Path) -> dict[str, list[str]]:
             *peers_table(found),
         ],
         "table1": table1(found),
+        "equal": equal_table(folder),
         "negative": on_negative_gaps(found) if found else [],
     }
 
 
-COMMANDS = {"story": "figure2", "use": "figure4", "machines": "all", "negative": "all"}
+COMMANDS = {
+    "story": "run.py figure2",
+    "use": "run.py figure4",
+    "machines": "run.py all",
+    "negative": "run.py all",
+    "equal": "equal.py",
+}
 """What to run for a section that is not named like an item."""
 
 
@@ -356,8 +384,8 @@ def page(text: str, parts: Mapping[str, Sequence[str]]) -> str:
         name = match["name"]
         lines = parts[name]
         if not lines:
-            item = COMMANDS.get(name, name)
-            lines = [f"Not measured yet: `python experiments/run.py {item}`."]
+            command = COMMANDS.get(name, f"run.py {name}")
+            lines = [f"Not measured yet: `python experiments/{command}`."]
         return f"{match['begin']}\n" + "\n".join(lines).strip() + f"\n\n{match['end']}"
 
     return SECTION.sub(replaced, text)

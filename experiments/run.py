@@ -19,7 +19,6 @@ problems can run at the same time on two cores.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -38,10 +37,9 @@ from methods import (
 )
 from peers import lehd as lehd_peer
 from peers import pomo as pomo_peer
-from protocol import Method, Plan, Stamp, now, peak
+from protocol import Method, Plan, Stamp
 from rows import METHOD, RESULTS, Row, gap
 
-from renco.evaluate import commit, processor
 from renco.problems import PROBLEMS
 from renco.solver import find_device
 from renco.testsets import names, open_data
@@ -250,13 +248,6 @@ def wanted_sets(given: argparse.Namespace, items: Iterable[str]) -> list[str]:
     return [name for name in wanted if name in names()]
 
 
-def name_of(device: torch.device) -> str:
-    """Returns the processor or graphics card, as `renco evaluate` writes it."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{processor()}, {os.cpu_count()} cores"
-
-
 class Report:
     """Prints a line per measurement, with the time that is left."""
 
@@ -305,9 +296,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     device = find_device(given.device)
-    where = name_of(device)
-    version, speed_of = torch.__version__, peak(device)
-    stamp = Stamp(now(), commit(), where, given.threads, version, speed_of, given.seed)
+    stamp = Stamp.here(device, given.seed)
     todo = plans(given, stamp)
     total = 0.0
     for plan in todo:
@@ -318,7 +307,7 @@ def main() -> None:
             f"{plan.dataset}: {len(missing)} of {plan.count * len(plan.methods)} "
             f"measurements left, about {seconds / 60:.1f} min"
         )
-    print(f"about {total / 60:.1f} min on {given.threads} threads of {where}")
+    print(f"about {total / 60:.1f} min on {given.threads} threads of {stamp.hardware}")
     if given.dry_run:
         return
     bench, report = Bench(device), Report(total)

@@ -285,7 +285,11 @@ def commit() -> str:
 
 def hardware(policy: Policy) -> str:
     """Returns the name of the processor or graphics card that a policy runs on."""
-    device = next(policy.parameters()).device
+    return machine(next(policy.parameters()).device)
+
+
+def machine(device: torch.device) -> str:
+    """Returns the name of a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{processor()}, {os.cpu_count()} cores"
