@@ -332,8 +332,8 @@ class BaseEncoder(nn.Module):
         self.blocks = nn.ModuleList(
             Block(size, config.geometry) for _ in range(size.layers)
         )
+        # Blocks in use: a training may begin with some, the others are the identity.
         self.depth = size.layers
-        """Blocks in use. Those that were never trained are the identity."""
 
     def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
         """Returns h_t = E(s_t)."""
