@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import equal
 import numpy as np
 import pytest
 import torch
@@ -279,6 +280,26 @@ def test_pomo_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
         costs.append(instance.cost([answer.routes])[0])
         assert expected_seconds(method, problem, 9, 50.0) > 0
     assert costs[1] <= costs[0]
+
+
+def test_equal_minutes_are_trained_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each method gets its model; what is there is not trained again."""
+    monkeypatch.setattr(pomo, "PROBLEMS", ())  # it needs more than what CI installs
+    data = labelled("tsp", 10, 16)
+    first = equal.trained(data, 0.01, tmp_path / "models")
+    assert [m.role for m in first] == [*["recurrent"] * 2, *["base"] * 2, *["lehd"] * 2]
+    assert {m.model for m in first} == {
+        f"{name}-0.01min" for name in ("recurrent", "base", "lehd")
+    }
+    monkeypatch.setattr(equal, "train", None)
+    monkeypatch.setattr(lehd, "train", None)
+    assert equal.trained(data, 0.01, tmp_path / "models") == first
+    bench = Bench(torch.device("cpu"))
+    for method in first:
+        answer = bench(method, data.instances([0]), 0)
+        data.instances([0]).cost([answer.routes])
 
 
 def test_eight_views_are_the_symmetries_of_the_square() -> None:
