@@ -140,21 +140,22 @@ def _known(cls: type, values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {n: float(v) if known[n] is float else v for n, v in values.items()}
 
 
-_OURS = {"zoom": True, "relative": True, "geometry": True, "reach": True}
+_OURS = TrainConfig(zoom=True, relative=True, geometry=True, reach=True)
 PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
         recurrent=EncoderConfig(4, 128, 8, 256),
         steps=500_000,
         slices=Slices(batch=1024, shortest=3, curriculum=0.0),
     ),
-    "cpu": TrainConfig(
+    "cpu": replace(
+        _OURS,
         base=EncoderConfig(8, 128, 8, 256),
         recurrent=EncoderConfig(2, 128, 8, 256),
         minutes=60.0,
         learning_rate=1e-3,
-        **_OURS,
     ),
-    "smoke": TrainConfig(
+    "smoke": replace(
+        _OURS,
         base=EncoderConfig(2, 32, 4, 64),
         recurrent=EncoderConfig(1, 32, 4, 64),
         steps=200,
@@ -162,7 +163,6 @@ PRESETS: dict[str, TrainConfig] = {
         slices=Slices(tokens=512, longest=20),
         held_out=32,
         gap_instances=16,
-        **_OURS,
     ),
 }
 """Settings by name: the paper's sizes, what two cores can do, a minute's trial."""
