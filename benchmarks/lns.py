@@ -1,7 +1,9 @@
 """Gap over time of the large neighborhood search: recurrent against base (figure 3).
 
     python benchmarks/lns.py tsp --n 500 1000 --model NAME|PATH --seconds 60
-    python benchmarks/lns.py cvrp --data DIR --model PATH --n-sub 50 100 200
+    python benchmarks/lns.py cvrp --data cvrp200-test --model PATH --n-sub 50 100 200
+    python benchmarks/lns.py tsp --data tsp500-test --model PATH --encoders recurrent \
+        --polish --b-sub 1 4 16 --b-least 1 --n-least 25   # the search of renco solve
     python benchmarks/lns.py cvrp --n 500 --model PATH --segments 1 auto \
         --order random near                    # what several near segments gain
     python benchmarks/lns.py tsp --n 500 --model PATH --n-least 25 --b-least 1
@@ -9,10 +11,10 @@
 
 A model with a recurrent encoder is run twice: with k = 1000, and with k = 1, which is
 its base encoder alone. Instances are random and their reference costs an expert's, or
-both come from a set made by `renco generate`; without an expert the best cost of all
-runs is the reference. Every improvement is a row of DIR/lns.csv; runs with other models
-or settings add to it, and DIR/lns-PROBLEM.png shows all rows of the problem. The last
-line is JSON.
+both come from a set, shipped or made by `renco generate`; without an expert the best
+cost of all runs is the reference. Every improvement is a row of DIR/lns.csv; runs with
+other models or settings add to it, and DIR/lns-PROBLEM.png shows all rows of the
+problem. The last line is JSON.
 """
 
 import argparse
@@ -29,23 +31,24 @@ import torch
 from matplotlib.figure import Figure
 
 from renco.checkpoints import load
-from renco.data import Trajectories
 from renco.evaluate import commit, hardware
 from renco.experts import MissingExpert, default_seconds, find
 from renco.lns import LNSSettings, SearchResult, large_neighborhood_search
 from renco.model import Policy
 from renco.problems import PROBLEMS, Problem
+from renco.searches import ONCE
 from renco.stop import MaxIterations, MaxRuntime
+from renco.testsets import open_data
 
 COLUMNS = (
     *("date", "commit", "hardware", "threads", "torch", "problem", "n", "instance"),
     *("model", "encoder", "k", "n_sub", "n_least", "b_init", "b_sub", "b_least"),
-    *("segments", "order"),
+    *("segments", "order", "polish"),
     *("seed", "limit", "iterations", "seconds", "cost", "reference"),
 )
 CURVE = (
     *("n", "model", "encoder", "n_sub", "n_least", "b_sub", "b_least"),
-    *("segments", "order"),
+    *("segments", "order", "polish"),
 )
 """What makes a curve: all rows that agree in these."""
 COLOURS = {"recurrent": "tab:green", "base": "tab:blue"}
@@ -57,7 +60,7 @@ Row = dict[str, Any]
 def instances(given: argparse.Namespace) -> Iterator[tuple[int, Problem, float | None]]:
     """Yields the number of an instance, the instance and its reference cost."""
     for folder in given.data:
-        data = Trajectories(folder, partial=True)
+        data = open_data(folder)
         for i in range(min(given.instances, len(data))):
             yield i, data.instances([i]), float(data.costs[i])
     for n in given.n:
@@ -81,18 +84,19 @@ def variants(
     given: argparse.Namespace, policy: Policy
 ) -> Iterator[tuple[str, LNSSettings]]:
     """Yields the name of the encoder and the settings of each curve."""
-    encoders = {"base": 1}
-    if policy.recurrent is not None:
-        encoders = {"recurrent": 1000, "base": 1}
-    for (encoder, k), n_sub, b_sub, segments, order in itertools.product(
-        encoders.items(), given.n_sub, given.b_sub, given.segments, given.order
+    ks = {"recurrent": ONCE, "base": 1}
+    names = [n for n in given.encoders if n == "base" or policy.recurrent is not None]
+    for encoder, n_sub, b_sub, segments, order in itertools.product(
+        names, given.n_sub, given.b_sub, given.segments, given.order
     ):
+        k = ks[encoder]
         yield (
             encoder,
             LNSSettings(
                 *(k, k, given.b_init, b_sub, n_sub, segments, order),
-                n_least=given.n_least,
-                b_least=given.b_least,
+                n_least=given.n_least and min(given.n_least, n_sub),
+                b_least=given.b_least and min(given.b_least, b_sub),
+                polish=given.polish,
             ),
         )
 
@@ -146,6 +150,7 @@ def run(given: argparse.Namespace, table: Path) -> None:
                         "b_least": settings.b_least or settings.b_sub,
                         "segments": settings.segments or "auto",
                         "order": settings.order,
+                        "polish": settings.polish,
                     }
                     writer.writerows(rows_of(result, common, cost))
                     file.flush()
@@ -274,6 +279,8 @@ def main() -> None:
     parser.add_argument("--b-sub", type=int, nargs="+", default=[16])
     parser.add_argument("--segments", type=count, nargs="+", default=[None])
     parser.add_argument("--order", nargs="+", default=["near"])
+    parser.add_argument("--encoders", nargs="+", default=[*COLOURS], choices=COLOURS)
+    parser.add_argument("--polish", action="store_true", help="local moves between")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("lns-benchmark"))

@@ -41,8 +41,8 @@ class LNSSettings:
             CVRP.
         order: CVRP: which routes are cut together, "random" as in the paper or
             "near" each other.
-        inner: OP: whether half of the segments end at any visited node. Policies
-            learn to end at the depot, but can do this too.
+        inner: OP: whether half of the segments end at any visited node, not at the
+            depot.
         n_least: Unlike the paper, which has one size of sub-problems, the search
             begins with this one and goes on to larger ones, up to n_sub, as small
             ones stop to get better. None for n_sub.
