@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -78,7 +79,7 @@ class OPState(State):
         Home is open only when nothing else is. A row that went home then has this
         one action, with probability one, until all rows are done.
         """
-        mask = self._reach() <= self.remaining[:, None]
+        mask = self._reach <= self.remaining[:, None]
         mask[:, 0] = mask[:, -1] = False
         mask[:, -1] = ~mask.any(dim=1)
         return mask
@@ -89,7 +90,7 @@ class OPState(State):
         By the triangle inequality what is out of reach stays out of reach.
         """
         length = self.remaining + self.margin[self.instance]
-        mask = self._reach() <= length[:, None]
+        mask = self._reach <= length[:, None]
         mask[:, 0] = mask[:, -1] = True
         return mask
 
@@ -149,8 +150,9 @@ class OPState(State):
         """Whether every row has gone home, or has nowhere else to go."""
         return super().done or bool((self.remaining < 0).all())
 
+    @cached_property
     def _reach(self) -> Float64[Tensor, "batch node"]:
-        """Returns the length of the way home via each node."""
+        """The length of the way home via each node."""
         return self._legs(self.node[:, :1]) + self._legs(self.node[:, -1:])
 
     def _legs(self, here: Int[Tensor, "batch 1"]) -> Float64[Tensor, "batch node"]:
