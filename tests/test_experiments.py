@@ -364,7 +364,7 @@ def test_the_command_measures_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A dry run only says how long; a second run has nothing left to do."""
-    monkeypatch.setattr("run.peak", lambda device: 50.0)
+    monkeypatch.setattr("protocol.peak", lambda device: 50.0)
     monkeypatch.setattr("run.Bench", lambda device: Nearest())
     words = ["run.py", "figure2", "--data", "tsp100-test", "--instances", "1"]
     words += ["--results", str(tmp_path)]
