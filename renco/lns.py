@@ -101,7 +101,7 @@ class LNSSettings:
 
 _OURS = {"n_least": 25, "b_sub": 4, "b_least": 1, "polish": True}
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "tsp": {"n_sub": 100, **_OURS},
+    "tsp": {"n_sub": 100, **_OURS, "b_sub": 16},
     "cvrp": {"n_sub": 50, **_OURS},
     "op": {"n_sub": 100, **_OURS},
 }
