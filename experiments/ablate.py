@@ -22,11 +22,13 @@ from typing import Any
 import torch
 
 from renco.evaluate import commit, hardware
+from renco.model import EncoderConfig
 from renco.sampling import Slices
 from renco.testsets import open_data
 from renco.training import PRESETS, TrainConfig, preset, train
 
 RESULTS = Path(__file__).parent / "results" / "ablations.csv"
+_U = PRESETS["cpu"].recurrent or EncoderConfig()
 NONE = {"zoom": False, "relative": False, "geometry": False}
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {
@@ -39,7 +41,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "no curriculum": {"slices": Slices(curriculum=0.0)},
         "rotate": {"slices": Slices(rotate=True)},
         "links 0.5": {"links": 0.5},
-        "joint": {"joint": True, "recurrent": PRESETS["cpu"].recurrent},
+        "joint": {"joint": True, "recurrent": _U, "slices": Slices(tokens=512)},
         "no average": {"average": 0.0},
         "half the batch": {"slices": Slices(tokens=1024)},
         "half the layers at first": {"grow": 0.5},
@@ -53,6 +55,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "distill 0.5": {"distill": 0.5},
         "k 5": {"k": 5},
         "k 20": {"k": 20},
+        "one layer": {"recurrent": replace(_U, layers=1)},
+        "four layers": {"recurrent": replace(_U, layers=4)},
     },
 }
 COLUMNS = (
