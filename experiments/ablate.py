@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     torch.set_num_threads(given.threads)
     todo = [*chosen(given.stage, given.variants).items()]
     random.shuffle(todo)
