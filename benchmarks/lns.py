@@ -3,7 +3,7 @@
     python benchmarks/lns.py tsp --n 500 1000 --model NAME|PATH --seconds 60
     python benchmarks/lns.py cvrp --data cvrp200-test --model PATH --n-sub 50 100 200
     python benchmarks/lns.py tsp --data tsp500-test --model PATH --encoders recurrent \
-        --polish --b-sub 1 4 16 --b-least 1 --n-least 25   # the search of renco solve
+        --polish --kicks 500 --b-sub 4 16 --b-least 1 --n-least 25  # as renco solve
     python benchmarks/lns.py cvrp --n 500 --model PATH --segments 1 auto \
         --order random near                    # what several near segments gain
     python benchmarks/lns.py tsp --n 500 --model PATH --n-least 25 --b-least 1
@@ -43,12 +43,12 @@ from renco.testsets import open_data
 COLUMNS = (
     *("date", "commit", "hardware", "threads", "torch", "problem", "n", "instance"),
     *("model", "encoder", "k", "n_sub", "n_least", "b_init", "b_sub", "b_least"),
-    *("segments", "order", "polish"),
+    *("segments", "order", "polish", "kicks"),
     *("seed", "limit", "iterations", "seconds", "cost", "reference"),
 )
 CURVE = (
     *("n", "model", "encoder", "n_sub", "n_least", "b_sub", "b_least"),
-    *("segments", "order", "polish"),
+    *("segments", "order", "polish", "kicks"),
 )
 """What makes a curve: all rows that agree in these."""
 COLOURS = {"recurrent": "tab:green", "base": "tab:blue"}
@@ -97,6 +97,7 @@ def variants(
                 n_least=given.n_least and min(given.n_least, n_sub),
                 b_least=given.b_least and min(given.b_least, b_sub),
                 polish=given.polish,
+                kicks=given.kicks,
             ),
         )
 
@@ -151,6 +152,7 @@ def run(given: argparse.Namespace, table: Path) -> None:
                         "segments": settings.segments or "auto",
                         "order": settings.order,
                         "polish": settings.polish,
+                        "kicks": settings.kicks,
                     }
                     writer.writerows(rows_of(result, common, cost))
                     file.flush()
@@ -281,6 +283,7 @@ def main() -> None:
     parser.add_argument("--order", nargs="+", default=["near"])
     parser.add_argument("--encoders", nargs="+", default=[*COLOURS], choices=COLOURS)
     parser.add_argument("--polish", action="store_true", help="local moves between")
+    parser.add_argument("--kicks", type=int, default=0, help="per iteration (TSP)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("lns-benchmark"))

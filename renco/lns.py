@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -49,6 +50,8 @@ class LNSSettings:
         b_least: The same for beam widths, up to b_sub. None for b_sub.
         polish: Improves solutions by local moves between iterations, with at most a
             part of the time. Unlike the paper, where only the policy changes them.
+        kicks: TSP: times per iteration that a tour is disturbed at a random place and
+            repaired by local moves. Unlike the paper.
     """
 
     k_init: int = 1000
@@ -62,12 +65,14 @@ class LNSSettings:
     n_least: int | None = None
     b_least: int | None = None
     polish: bool = False
+    kicks: int = 0
 
     def __post_init__(self) -> None:
         """Raises ValueError if a setting makes no sense."""
         least = {"n_sub": 4, "n_least": 4}  # two nodes to swap between fixed ends
         for name in ("k_init", "k_sub", "b_init", "b_sub", "b_least", "segments"):
             least[name] = 1
+        least["kicks"] = 0
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and value < smallest:
@@ -101,7 +106,7 @@ class LNSSettings:
 
 _OURS = {"n_least": 25, "b_sub": 4, "b_least": 1, "polish": True}
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "tsp": {"n_sub": 100, **_OURS, "b_sub": 16},
+    "tsp": {"n_sub": 100, **_OURS, "b_sub": 16, "kicks": 500},
     "cvrp": {"n_sub": 50, **_OURS},
     "op": {"n_sub": 100, **_OURS},
 }
@@ -217,7 +222,7 @@ class _Search:
         self.device = parameter.device
         self.tokens = tokens_at_once(self.device)
         self.iterations = self.tried = self.improved = 0
-        self.polishing = 0.0
+        self.polishing = self.kicking = 0.0
         self.stage = 0
         self.history: list[list[tuple[float, float]]] = [
             [] for _ in range(len(problem))
@@ -243,6 +248,7 @@ class _Search:
                 if not self._iterate(segments):
                     break
                 self._polish(segments)
+                self._kick(segments)
                 self._record(segments, callback)
         except OutOfTime:
             pass
@@ -271,8 +277,16 @@ class _Search:
         """Applies local moves, if asked for and while they have time."""
         if self.settings.polish:
             began = self.pace.elapsed()
-            segments.polish(lambda: self.pace.strays(self.polishing, began))
+            segments.polish(partial(self.pace.strays, self.polishing, began))
             self.polishing += self.pace.elapsed() - began
+
+    def _kick(self, segments: Segments[Any]) -> None:
+        """Disturbs and polishes, if asked for and while there is time."""
+        if self.settings.kicks:
+            began = self.pace.elapsed()
+            hurry = partial(self.pace.ahead, self.kicking, began)
+            segments.kick(self.settings.kicks, self.rng, hurry)
+            self.kicking += self.pace.elapsed() - began
 
     def _construct(self, segments: Segments[Any]) -> None:
         """Offers solutions by beam search, the first line of Algorithm 4."""

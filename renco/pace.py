@@ -16,6 +16,8 @@ SHARE = 0.2
 """Part of the time that the initial solution may be expected to take."""
 ASIDE = 0.2
 """Part of the time that local moves may take."""
+KICKING = 0.5
+"""Part of the time that kicks may take."""
 TOKENS_PER_CORE = 1024
 """Nodes, times beams, that keep a core busy; more at once are no faster."""
 TOKENS_ON_GPU = 1 << 18
@@ -64,6 +66,18 @@ class Pace:
         now = self.elapsed()
         return self.limited and (
             self.left() <= 0 or before + now - began > ASIDE * (now + self.left())
+        )
+
+    def ahead(self, before: float, began: float) -> bool:
+        """Returns whether kicks have taken their share of the time so far.
+
+        Args:
+            before: Seconds that they have taken in earlier turns.
+            began: When the present turn began, in seconds since the start.
+        """
+        now = self.elapsed()
+        return self.limited and (
+            self.left() <= 0 or before + now - began > KICKING * now
         )
 
     def begin(self) -> None:

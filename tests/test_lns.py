@@ -134,10 +134,11 @@ CASES = [
     inner=st.booleans(),
     near=st.booleans(),
     polish=st.booleans(),
+    kicks=st.sampled_from([0, 5]),
     seed=st.integers(0, 99),
 )
 def test_never_worse_than_the_start_and_always_feasible(
-    case, n, n_sub, n_least, batch, segments, order, inner, near, polish, seed
+    case, n, n_sub, n_least, batch, segments, order, inner, near, polish, kicks, seed
 ) -> None:
     """Whatever the policy and the cuts, solutions are valid and no worse."""
     name, metric = case
@@ -145,7 +146,9 @@ def test_never_worse_than_the_start_and_always_feasible(
     policy = NearestPolicy(name) if near else untrained(name)
     k = 1 if near else 3
     cut = LNSSettings(
-        *(k, k, 2, 2, n_sub, segments, order, inner, n_least), polish=polish
+        *(k, k, 2, 2, n_sub, segments, order, inner, n_least),
+        polish=polish,
+        kicks=kicks,
     )
     start = random_routes(problem, np.random.default_rng(seed))
     before = merit(problem, start)
@@ -161,15 +164,19 @@ def test_never_worse_than_the_start_and_always_feasible(
 
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_seed_and_iterations_determine_the_result(name: str, batch: int) -> None:
+@pytest.mark.parametrize("kicks", [0, 2])
+def test_seed_and_iterations_determine_the_result(
+    name: str, batch: int, kicks: int
+) -> None:
     """Two runs agree in everything but the time; another seed differs."""
-    problem = instances(name, batch, 20)
+    problem = instances(name, batch, 60)
     start = random_routes(problem, np.random.default_rng(0))
+    cut = replace(SMALL, kicks=kicks)
 
     def run(seed: int) -> SearchResult:
         stop = MaxIterations(5)
         return large_neighborhood_search(
-            untrained(name), problem, SMALL, stop, seed=seed, start=start
+            untrained(name), problem, cut, stop, seed=seed, start=start
         )
 
     one, two, other = run(1), run(1), run(2)
@@ -191,6 +198,21 @@ def test_local_moves_improve_what_a_policy_leaves(name: str) -> None:
     assert (once.cost < problem.cost(start)).all()
     twice = large_neighborhood_search(policy, problem, cut, none, start=once.routes)
     assert (twice.cost == once.cost).all()
+
+
+def test_kicks_go_on_where_local_moves_end() -> None:
+    """They improve tours that an untrained policy cannot, within their time."""
+    problem = TSP.random(2, 60, seed=0)
+    alone = replace(SMALL, polish=True)
+    policy, stop = untrained("tsp"), MaxIterations(2)
+    without = large_neighborhood_search(policy, problem, alone, stop)
+    kicked = replace(alone, kicks=100)
+    result = large_neighborhood_search(policy, problem, kicked, MaxIterations(2))
+    assert (result.cost < without.cost).all()
+    limited = replace(kicked, kicks=10**6)
+    result = large_neighborhood_search(policy, problem, limited, MaxRuntime(1.0))
+    assert result.seconds < 1.2
+    assert result.iterations > 0
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

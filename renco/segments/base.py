@@ -175,6 +175,25 @@ class Segments(ABC, Generic[SomeCut]):
             if not hurry():
                 self._changed.discard(index)
 
+    def kick(
+        self, times: int, rng: np.random.Generator, hurry: Hurry = at_leisure
+    ) -> None:
+        """Disturbs each solution a little and repairs it, so many times.
+
+        Keeps what is better. Unlike the paper: local moves alone end where none of
+        them gains anything, and a window never has two far parts of a tour.
+        """
+        for index in range(len(self.problem)):
+            routes = self._kicked(index, times, rng, hurry)
+            if routes is not None:
+                self.offer(index, routes)
+
+    def _kicked(
+        self, index: int, times: int, rng: np.random.Generator, hurry: Hurry
+    ) -> Routes | None:
+        """Returns a better solution, or None; some problems know no kicks."""
+        return None
+
     def _matrix(self, index: int) -> Float64[ndarray, "node node"]:
         """Returns all distances of an instance in its metric."""
         if index not in self._matrices:

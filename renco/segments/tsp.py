@@ -8,9 +8,10 @@ from jaxtyping import Float64, Int
 from numpy import ndarray
 
 from renco.local import Hurry, shorten
-from renco.problems import Routes
+from renco.problems import Problem, Routes
 from renco.problems.tsp import TSPState
 from renco.segments.base import GAIN, Cut, CutSettings, Segments
+from renco.tours import SMALLEST, Around, Tour, nearest
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,6 +32,13 @@ class TSPSegments(Segments[TSPCut]):
 
     Neighbouring windows share an end node, so together they can cover every edge.
     """
+
+    def __init__(
+        self, problem: Problem, routes: list[Routes], device: torch.device
+    ) -> None:
+        """Takes one tour per instance."""
+        super().__init__(problem, routes, device)
+        self._around: dict[int, Around] = {}
 
     def sample_subproblem(
         self, count: int, settings: CutSettings, rng: np.random.Generator
@@ -108,7 +116,34 @@ class TSPSegments(Segments[TSPCut]):
         return [tour.tolist()]
 
     def _polished(self, index: int, hurry: Hurry) -> Routes:
-        (tour,) = self._solutions[index]
-        first = tour.index(0)
-        rest = [*tour[first + 1 :], *tour[:first]]
-        return [[0, *shorten(rest, self._matrix(index), hurry=hurry)]]
+        if self.problem.n < SMALLEST:
+            (order,) = self._solutions[index]
+            first = order.index(0)
+            rest = [*order[first + 1 :], *order[:first]]
+            return [[0, *shorten(rest, self._matrix(index), hurry=hurry)]]
+        tour = self._tour(index)
+        tour.shorten(hurry=hurry)
+        return [tour.order.tolist()]
+
+    def _kicked(
+        self, index: int, times: int, rng: np.random.Generator, hurry: Hurry
+    ) -> Routes | None:
+        if self.problem.n < SMALLEST:
+            return None
+        best = self._tour(index)
+        length = start = best.length
+        for _ in range(times):
+            if hurry():
+                break
+            tour = best.copy()
+            tour.shorten(tour.kick(rng))
+            if tour.length < (1 - GAIN) * length:
+                best, length = tour, tour.length
+        return [best.order.tolist()] if length < start else None
+
+    def _tour(self, index: int) -> Tour:
+        matrix = self._matrix(index)
+        if index not in self._around:
+            self._around[index] = nearest(matrix)
+        (order,) = self._solutions[index]
+        return Tour(np.array(order), matrix, self._around[index])
