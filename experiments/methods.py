@@ -3,25 +3,33 @@
 Models are found by what their `config.json` says, not by their names.
 """
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from peers import lehd, pomo
 from protocol import SHOWN, Answer, Meter, Method, gflop
 
+from renco import __version__
 from renco.checkpoints import load, read_config, shipped
 from renco.experts import EXPERTS, MissingExpert
+from renco.lns import DEFAULTS, LNSSettings, large_neighborhood_search
 from renco.model import Policy, PolicyConfig
 from renco.problems import PROBLEMS, Problem
+from renco.quick import quick_start
 from renco.searches import ONCE, SearchOptions, find_search
+from renco.segments import segments_of
 from renco.stop import MaxIterations, MaxRuntime
 
 WARM_UP = 50
 """Nodes of the instance that warms a model up."""
+ALGORITHM4 = "algorithm4"
+"""The search of the paper: the policy alone, one size of sub-problems and beams."""
 PROGRAMS = ("concorde", "lkh", "op-solver")
 """Solvers that end when they are done: they have no place at equal time limits."""
 
@@ -62,9 +70,9 @@ class Model:
 def models(problem: str, others: Iterable[str] = ()) -> list[Model]:
     """Returns the models for a problem in their roles.
 
-    The base of a recurrent model is the shipped one that it was trained on, or the
-    base encoder that it contains; without any recurrent model the largest one. All
-    others are controls.
+    The base of a recurrent model is the shipped one that it was trained on, or that
+    has the size of its base encoder, or the base encoder that it contains; without
+    any recurrent model the largest one. All others are controls.
 
     Args:
         problem: Name of the problem.
@@ -83,6 +91,7 @@ def models(problem: str, others: Iterable[str] = ()) -> list[Model]:
         found.append(Model(name, "recurrent", digest, ONCE, size.recurrent.name))
         below = (config.get("base") or {}).get("sha256")
         known = [n for n, c in alone.items() if c["sha256"] == below]
+        known = known or [n for n in alone if sizes[n].base == size.base][:1]
         if known:
             bases.update(known)
         else:
@@ -107,6 +116,13 @@ def peers(problem: str) -> list[Method]:
             continue
         found.append(Method(role="peer", model=name, version=expert.version))
     return found
+
+
+def local_methods(problem: str) -> list[Method]:
+    """Returns our local moves and kicks without any network, where there are kicks."""
+    if not DEFAULTS[problem].get("kicks"):
+        return []
+    return [Method(role="local", model="local-moves", version=__version__)]
 
 
 def lehd_method(folder: str, search: str) -> Method:
@@ -158,6 +174,8 @@ class Bench:
         """Solves one instance."""
         if method.role == "peer":
             return _ask(method, problem, seed)
+        if method.role == "local":
+            return _kick(method, problem, seed)
         if method.role == "lehd":
             return self._lehd(method, problem, seed)
         if method.role == "pomo":
@@ -166,7 +184,7 @@ class Bench:
 
     def warm_up(self, method: Method, problem: Problem) -> None:
         """Solves a small instance; the first of a model pays for what it loads."""
-        if method.role == "peer":
+        if method.role in ("peer", "local"):
             return
         small = PROBLEMS[problem.name].random(1, min(problem.n, WARM_UP), seed=1)
         once = None if method.limit is None else 0.0
@@ -199,14 +217,19 @@ class Bench:
         meter.reset()
         _wait(self.device)
         began = perf_counter()
-        found = find_search(method.search)(policy, problem, options)
+        if method.search == ALGORITHM4:
+            assert method.k is not None and method.n_sub is not None and stop
+            plain = LNSSettings(method.k, method.k, n_sub=method.n_sub)
+            found = large_neighborhood_search(policy, problem, plain, stop, seed=seed)
+        else:
+            found = find_search(method.search)(policy, problem, options)
         _wait(self.device)
         return Answer(
             routes=found.routes[0],
             seconds=perf_counter() - began,
             inside=meter.seconds if meter.timed else None,
             gflop=meter.gflop,
-            history=found.history[0] if method.search == "lns" else (),
+            history=found.history[0] if method.search in ("lns", ALGORITHM4) else (),
         )
 
 
@@ -217,6 +240,18 @@ def _ask(method: Method, problem: Problem, seed: int) -> Answer:
     routes = EXPERTS[method.model](problem, seconds=method.limit, seed=seed)
     problem.cost([routes])
     return Answer(routes=routes, seconds=perf_counter() - began)
+
+
+def _kick(method: Method, problem: Problem, seed: int) -> Answer:
+    """Improves one quick solution by local moves and kicks until time is up."""
+    assert method.limit is not None
+    limit, began = method.limit, perf_counter()
+    rng = np.random.default_rng(seed)
+    segments = segments_of(problem, quick_start(problem, rng), torch.device("cpu"))
+    segments.polish()
+    segments.kick(sys.maxsize, rng, lambda: perf_counter() - began > limit)
+    problem.cost(segments.routes)
+    return Answer(routes=segments.routes[0], seconds=perf_counter() - began)
 
 
 def _wait(device: torch.device) -> None:

@@ -117,8 +117,7 @@ def figure3(found: Sequence[Results]) -> Panels:
 
 def _lns_curves(results: Results) -> list[Line]:
     styles = ("-", "--", ":")
-    cells = results.pick(roles=("recurrent", "base"), search="lns")
-    cells = [cell for cell in cells if cell.what["n_sub"]]
+    cells = results.pick(roles=("recurrent", "base"), search="algorithm4")
     sizes = sorted({int(cell.what["n_sub"]) for cell in cells})
     return [
         Line(

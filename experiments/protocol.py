@@ -33,12 +33,12 @@ class Method:
     """One way to solve an instance.
 
     Attributes:
-        role: `recurrent`, `base`, `plain`, `lehd`, `pomo`, or `peer` for
-            classical solvers.
+        role: `recurrent`, `base`, `plain`, `lehd`, `pomo`, `local` for our local
+            moves without a network, or `peer` for classical solvers.
         model: Name of the model, or of the solver.
         size: Of the encoder that runs at most steps, e.g. `L2-d128-h8`.
         model_sha256: Hash of the weights; empty for solvers.
-        search: `greedy`, `beam`, `lns`, `rrc10`; empty for solvers.
+        search: `greedy`, `beam`, `lns`, `algorithm4`, `rrc10`; empty for solvers.
         k: Steps from one base encoding to the next.
         width: Width of the beams.
         n_sub: Size of sub-problems; None for the default.

@@ -202,8 +202,8 @@ def lns_table(found: Found) -> list[str]:
     """Figure 3 as numbers: where the curves end."""
     rows = []
     for results in found:
-        cells = results.pick(roles=("recurrent", "base"), search="lns")
-        for cell in (c for c in cells if c.what["n_sub"]):
+        cells = results.pick(roles=("recurrent", "base"), search="algorithm4")
+        for cell in cells:
             what = {name: cell.what[name] for name in ("n_sub", "limit", "search")}
             base = results.pick(roles=["base"], **what)
             against = None
@@ -229,7 +229,7 @@ def peers_table(found: Found) -> list[str]:
     for results in found:
         for limit in results.limits():
             mine = ours(results, limit)
-            peers = results.pick(roles=["peer"], limit=limit)
+            peers = results.pick(roles=["local", "peer"], limit=limit)
             for cell in [*([mine] if mine else []), *peers]:
                 apart = None
                 if mine is not None and cell is not mine and cell.values(gap):

@@ -27,10 +27,12 @@ from time import monotonic
 
 import torch
 from methods import (
+    ALGORITHM4,
     Bench,
     Model,
     expected_seconds,
     lehd_method,
+    local_methods,
     models,
     peers,
     pomo_method,
@@ -155,7 +157,7 @@ def over_k(at: Setting) -> list[Method]:
 def figure3(at: Setting) -> list[Method]:
     """Curves of the large neighborhood search."""
     return [
-        model.method("lns", n_sub=n_sub, limit=at.of_size(at.scale.lns_seconds))
+        model.method(ALGORITHM4, n_sub=n_sub, limit=at.of_size(at.scale.lns_seconds))
         for model in at.found
         if model.role in ("recurrent", "base")
         for n_sub in at.scale.n_sub
@@ -167,7 +169,7 @@ def figure4(at: Setting) -> list[Method]:
     ours = [model for model in at.found if model.role == "recurrent"]
     ours = ours or [model for model in at.found if model.role == "base"]
     found = [m.method("lns", limit=limit) for m in ours for limit in at.limits]
-    for peer in peers(at.problem):
+    for peer in [*local_methods(at.problem), *peers(at.problem)]:
         found += [replace(peer, limit=limit) for limit in at.limits]
     return found + table1(at)
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import equal
 import numpy as np
@@ -14,6 +15,7 @@ from methods import (
     Model,
     expected_seconds,
     lehd_method,
+    local_methods,
     models,
     pomo_method,
 )
@@ -184,13 +186,21 @@ def test_a_recurrent_model_contains_its_base(
     ]
     alone = saved(tmp_path, "alone", recurrent=False)
     assert [m.role for m in models("tsp", [alone])] == ["base"]
+    # Trained together with U, a base has no model of its own: one of its size has.
+    assert [(m.name, m.role) for m in models("tsp", [rec, alone])] == [
+        (rec, "recurrent"),
+        (alone, "base"),
+    ]
 
 
-@pytest.mark.parametrize("search", ["greedy", "beam", "lns"])
+@pytest.mark.parametrize("search", ["greedy", "beam", "lns", "algorithm4"])
 def test_models_are_measured_through_the_searches(search: str, tmp_path: Path) -> None:
     """Time and work inside the encoders are part of the whole."""
     name = saved(tmp_path, "rec", recurrent=True)
-    settings = {"limit": 0.2} if search == "lns" else {"width": 2}
+    settings: dict[str, Any] = {"width": 2}
+    improves = search in ("lns", "algorithm4")
+    if improves:
+        settings = {"limit": 0.2, "n_sub": 8}
     method = Model(name, "recurrent", "0" * 64, 1000, "L1-d8-h2").method(
         search, **settings
     )
@@ -200,7 +210,7 @@ def test_models_are_measured_through_the_searches(search: str, tmp_path: Path) -
     problem.cost([answer.routes])
     assert answer.inside is not None and answer.gflop is not None
     assert 0 < answer.inside < answer.seconds and answer.gflop > 0
-    assert bool(answer.history) == (search == "lns")
+    assert bool(answer.history) == improves
     assert expected_seconds(method, "tsp", 12, 50.0) > 0
 
 
@@ -214,6 +224,19 @@ def test_installed_solvers_are_peers() -> None:
         problem = labelled(n=8).instances([0])
         answer = Bench(torch.device("cpu"))(limited, problem, 0)
         assert problem.cost([answer.routes])[0] > 0
+
+
+def test_local_moves_are_measured_without_a_network() -> None:
+    """Only where there are kicks; the limit holds and the tour is good."""
+    assert not local_methods("op")
+    (method,) = local_methods("tsp")
+    data = labelled(n=12)
+    problem, bench = data.instances([0]), Bench(torch.device("cpu"))
+    limited = replace(method, limit=0.2)
+    bench.warm_up(limited, problem)
+    answer = bench(limited, problem, 0)
+    assert problem.cost([answer.routes])[0] <= 1.05 * data.costs[0]
+    assert 0.2 < answer.seconds < 0.5
 
 
 def test_work_is_that_of_the_matrix_products() -> None:
@@ -242,7 +265,8 @@ def test_items_ask_for_each_method_once(item: str, scale: str) -> None:
         methods = make(Setting("tsp", n, SCALES[scale], found))
         assert methods and len(methods) == len(set(methods))
         for method in methods:
-            assert (method.limit is not None) == (method.search in ("lns", ""))
+            endless = method.search in ("lns", "algorithm4", "")
+            assert (method.limit is not None) == endless
             assert len(key(dict.fromkeys(COLUMNS, "") | method.cells())) == 16
 
 

@@ -62,14 +62,15 @@ PEER = {"role": "peer", "model": "fast-tsp", "version": "1"}
 def everything(count: int = 10) -> list[Row]:
     """Returns rows of all kinds."""
     lns = {"search": "lns", "limit": "1", "history": "0.1:11 0.5:10.5"}
+    curve = lns | {"search": "algorithm4"}
     return [
         *rows_of(5.0, 0.1, count, k="1000", **REC, **BEAM, **CODE),
         *rows_of(5.1, 0.12, count, k="10", **REC, **BEAM, **CODE),
         *rows_of(5.2, 0.3, count, k="1", **BASE, **BEAM, **CODE),
         *rows_of(9.0, 0.1, count, k="1", **PLAIN, **BEAM, **CODE),
         *rows_of(2.0, 1.0, count, k="1000", **REC, **lns),
-        *rows_of(2.5, 1.0, count, k="1000", n_sub="100", **REC, **lns),
-        *rows_of(3.5, 1.0, count, k="1", n_sub="100", **BASE, **lns),
+        *rows_of(2.5, 1.0, count, k="1000", n_sub="100", **REC, **curve),
+        *rows_of(3.5, 1.0, count, k="1", n_sub="100", **BASE, **curve),
         *rows_of(-0.5, 1.0, count, limit="1", **PEER),
     ]
 
