@@ -44,7 +44,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "joint": {"joint": True, "recurrent": _U, "slices": Slices(tokens=512)},
         "no average": {"average": 0.0},
         "half the batch": {"slices": Slices(tokens=1024)},
-        "half the layers at first": {"grow": 0.5},
+        "all layers from the start": {"grow": 0.0},
         "rate 2e-3": {"learning_rate": 2e-3},
         "four layers": {"base": replace(PRESETS["cpu"].base, layers=4)},
     },

@@ -1,6 +1,7 @@
 """The policy of section 3.2: base encoder E, recurrent encoder U, decoder D."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -307,14 +308,14 @@ class InitEmbedding(nn.Module):
 
 
 def run(
-    blocks: nn.ModuleList,
+    blocks: Sequence[Block],
     h: Float[Tensor, "batch node d"],
     seen: View,
     geometry: bool,
 ) -> Float[Tensor, "batch node d"]:
     """Applies blocks in their own precision, whatever that of the input."""
     dtype, where = h.dtype, squares(seen.xy) if geometry else None
-    h = h.to(next(blocks.parameters()).dtype)
+    h = h.to(blocks[0].qkv.weight.dtype)
     for block in blocks:
         h = block(h, where, seen.mask)
     return h.to(dtype)
@@ -337,7 +338,7 @@ class BaseEncoder(nn.Module):
 
     def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
         """Returns h_t = E(s_t)."""
-        blocks = self.blocks[: self.depth]
+        blocks = [*self.blocks][: self.depth]
         return run(blocks, self.init(seen), seen, self.geometry)
 
 
@@ -364,7 +365,7 @@ class RecurrentEncoder(nn.Module):
         h0 = self.init(seen)
         previous = rms_normalized(aligned) * self.norm
         h = F.relu(self.merge(torch.cat([previous, h0], dim=-1))) + h0
-        return self.out(run(self.blocks, h, seen, self.geometry))
+        return self.out(run([*self.blocks], h, seen, self.geometry))
 
 
 LINK_SIZE = 64

@@ -45,8 +45,8 @@ class TrainConfig:
         relative: Relative features.
         geometry: Distances in attention.
         reach: Hides what is out of reach.
-        grow: Share of the training from scratch during which E has half of its
-            layers; the others begin as the identity. Unlike the paper.
+        grow: Share of a training from scratch during which E has half of its layers;
+            the others begin as the identity. Unlike the paper.
         joint: Stage "base" trains E, D and U together, through k unrolled steps.
         links: Weight of an auxiliary loss on the successor of every node of E.
         distill: Weight of an auxiliary loss that pulls U's decisions to those of E.
@@ -151,6 +151,7 @@ PRESETS: dict[str, TrainConfig] = {
         _OURS,
         base=EncoderConfig(8, 128, 8, 256),
         recurrent=EncoderConfig(2, 128, 8, 256),
+        grow=0.5,
         minutes=60.0,
         learning_rate=1e-3,
     ),
@@ -394,8 +395,8 @@ def train(
         raise ValueError("give the length of the training: steps or minutes")
     if stage == "base" and base is not None:
         raise ValueError(f"a base is for stage recurrent: begin with init={base}")
-    if config.grow and init is not None:
-        raise ValueError(f"grow is for trainings from scratch, not from {init}")
+    if init is not None:  # its layers are all at work
+        config = replace(config, grow=0.0)
     together, out = Processes.join(), Path(out)
     data = data if isinstance(data, Trajectories) else Trajectories(data)
     device = torch.device(device)
