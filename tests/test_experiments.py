@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_policy
+from fold import fold
 from methods import (
     Bench,
     Model,
@@ -403,3 +404,14 @@ def test_the_command_measures_and_goes_on(
     run_main()
     assert "0 of" in capsys.readouterr().out
     assert len(read_table(tmp_path / "tsp100-test.csv")) == len(found)
+
+
+def test_a_folded_model_computes_the_same() -> None:
+    """All ReZero factors are one afterwards."""
+    policy = make_policy("tsp", recurrent=True)
+    state = labelled(n=12).instances([0]).start()
+    after = state.step(torch.tensor([3]))
+    before = policy.update(policy.encode(state), after)
+    fold(policy)
+    assert all(block.alpha_ff == 1 for block in policy.base.blocks)
+    torch.testing.assert_close(policy.update(policy.encode(state), after), before)
