@@ -183,7 +183,8 @@ class Segments(ABC, Generic[SomeCut]):
         Keeps what is better. Unlike the paper: local moves alone end where none of
         them gains anything, and a window never has two far parts of a tour.
         """
-        for index in range(len(self.problem)):
+        # In a hurry some get none: others each time.
+        for index in rng.permutation(len(self.problem)).tolist():
             routes = self._kicked(index, times, rng, hurry)
             if routes is not None:
                 self.offer(index, routes)
