@@ -243,6 +243,7 @@ class _Search:
             if start is None:
                 self._construct(segments)
                 self._polish(segments)
+                self._kick(segments)
                 self._record(segments, callback)
             while not self.stop(float(segments.cost.mean())):
                 if not self._iterate(segments):
