@@ -12,6 +12,7 @@ NAMES = {
     "hygese": "HGS-CVRP",
     "ortools": "OR-Tools",
     "elkai": "LKH (elkai)",
+    "local-moves": "renco without a network: local moves, kicks",
 }
 
 
