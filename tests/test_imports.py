@@ -17,6 +17,7 @@ ALLOWED = {
     "renco.metrics": set(),
     "renco.stop": set(),
     "renco.local": set(),
+    "renco.tours": {"renco.local"},
     "renco.problems": {"renco.state", "renco.metrics", "renco.problems"},
     "renco.model": {"renco.state"},
     "renco.construct": {"renco.state", "renco.model"},
@@ -26,6 +27,7 @@ ALLOWED = {
         "renco.metrics",
         "renco.problems",
         "renco.segments",
+        "renco.tours",
     },
     "renco.experts": {
         "renco.local",

@@ -79,7 +79,7 @@ class LEHD(Policy):
         h = torch.cat([ends[0], h[:, 1:-1], ends[1]], dim=1)
         if self.changing is not None:
             h = h + self.changing(seen.s[..., 2:])
-        h = run_blocks(self.blocks, h, seen, self.config.geometry)
+        h = run_blocks([*self.blocks], h, seen, self.config.geometry)
         return super().score(h, state)
 
 
