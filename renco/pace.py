@@ -64,21 +64,19 @@ class Pace:
             began: When the present turn began, in seconds since the start.
         """
         now = self.elapsed()
-        return self.limited and (
-            self.left() <= 0 or before + now - began > ASIDE * (now + self.left())
-        )
+        return self._over(before + now - began, ASIDE * (now + self.left()))
 
     def ahead(self, before: float, began: float) -> bool:
         """Returns whether kicks have taken their share of the time so far.
 
-        Args:
-            before: Seconds that they have taken in earlier turns.
-            began: When the present turn began, in seconds since the start.
+        Unlike local moves, which soon find nothing, they would use all of their time
+        at once. Arguments as for `strays`.
         """
         now = self.elapsed()
-        return self.limited and (
-            self.left() <= 0 or before + now - began > KICKING * now
-        )
+        return self._over(before + now - began, KICKING * now)
+
+    def _over(self, taken: float, allowed: float) -> bool:
+        return self.limited and (self.left() <= 0 or taken > allowed)
 
     def begin(self) -> None:
         """Begins to measure."""
