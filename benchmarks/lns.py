@@ -283,7 +283,9 @@ def main() -> None:
     parser.add_argument("--order", nargs="+", default=["near"])
     parser.add_argument("--encoders", nargs="+", default=[*COLOURS], choices=COLOURS)
     parser.add_argument("--polish", action="store_true", help="local moves between")
-    parser.add_argument("--kicks", type=int, default=0, help="per iteration (TSP)")
+    parser.add_argument(
+        "--kicks", type=int, default=0, help="per iteration (TSP, CVRP)"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("lns-benchmark"))

@@ -3,7 +3,6 @@
 Models are found by what their `config.json` says, not by their names.
 """
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from renco.checkpoints import load, read_config, shipped
 from renco.experts import EXPERTS, MissingExpert
 from renco.lns import DEFAULTS, LNSSettings, large_neighborhood_search
 from renco.model import Policy, PolicyConfig
+from renco.pace import Pace
 from renco.problems import PROBLEMS, Problem
 from renco.quick import quick_start
 from renco.searches import ONCE, SearchOptions, find_search
@@ -245,11 +245,13 @@ def _ask(method: Method, problem: Problem, seed: int) -> Answer:
 def _kick(method: Method, problem: Problem, seed: int) -> Answer:
     """Improves one quick solution by local moves and kicks until time is up."""
     assert method.limit is not None
-    limit, began = method.limit, perf_counter()
-    rng = np.random.default_rng(seed)
+    stop, began = MaxRuntime(method.limit), perf_counter()
+    rng, pace = np.random.default_rng(seed), Pace(stop)
     segments = segments_of(problem, quick_start(problem, rng), torch.device("cpu"))
     segments.polish()
-    segments.kick(sys.maxsize, rng, lambda: perf_counter() - began > limit)
+    times = DEFAULTS[problem.name]["kicks"]
+    while pace.left() > 0:
+        segments.kick(times, pace.part_left(), rng, lambda: pace.left() <= 0)
     problem.cost(segments.routes)
     return Answer(routes=segments.routes[0], seconds=perf_counter() - began)
 

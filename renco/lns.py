@@ -50,8 +50,8 @@ class LNSSettings:
         b_least: The same for beam widths, up to b_sub. None for b_sub.
         polish: Improves solutions by local moves between iterations, with at most a
             part of the time. Unlike the paper, where only the policy changes them.
-        kicks: TSP: times per iteration that a tour is disturbed at a random place and
-            repaired by local moves. Unlike the paper.
+        kicks: TSP and CVRP: times per iteration that a solution is disturbed at a
+            random place and repaired. Unlike the paper.
     """
 
     k_init: int = 1000
@@ -107,7 +107,7 @@ class LNSSettings:
 _OURS = {"n_least": 25, "b_sub": 4, "b_least": 1, "polish": True}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "tsp": {"n_sub": 100, **_OURS, "b_sub": 16, "kicks": 500},
-    "cvrp": {"n_sub": 50, **_OURS},
+    "cvrp": {"n_sub": 50, **_OURS, "kicks": 4000},
     "op": {"n_sub": 100, **_OURS},
 }
 """What is best on two cores, by problem."""
@@ -286,7 +286,7 @@ class _Search:
         if self.settings.kicks:
             began = self.pace.elapsed()
             hurry = partial(self.pace.ahead, self.kicking, began)
-            segments.kick(self.settings.kicks, self.rng, hurry)
+            segments.kick(self.settings.kicks, self.pace.part_left(), self.rng, hurry)
             self.kicking += self.pace.elapsed() - began
 
     def _construct(self, segments: Segments[Any]) -> None:

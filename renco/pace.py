@@ -48,6 +48,11 @@ class Pace:
         """Returns the seconds left."""
         return stops.seconds_left(self._stop)
 
+    def part_left(self) -> float:
+        """Returns the part of the time that is left; half if there is no limit."""
+        left = max(0.0, self.left())
+        return left / (self.elapsed() + left) if self.limited else 0.5
+
     def elapsed(self) -> float:
         """Returns the seconds since the start."""
         return perf_counter() - self._began

@@ -229,6 +229,7 @@ def test_installed_solvers_are_peers() -> None:
 
 def test_local_moves_are_measured_without_a_network() -> None:
     """Only where there are kicks; the limit holds and the tour is good."""
+    assert local_methods("cvrp")
     assert not local_methods("op")
     (method,) = local_methods("tsp")
     data = labelled(n=12)

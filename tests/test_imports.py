@@ -18,6 +18,7 @@ ALLOWED = {
     "renco.stop": set(),
     "renco.local": set(),
     "renco.tours": {"renco.local"},
+    "renco.fleet": {"renco.local"},
     "renco.problems": {"renco.state", "renco.metrics", "renco.problems"},
     "renco.model": {"renco.state"},
     "renco.construct": {"renco.state", "renco.model"},
@@ -27,6 +28,7 @@ ALLOWED = {
         "renco.metrics",
         "renco.problems",
         "renco.segments",
+        "renco.fleet",
         "renco.tours",
     },
     "renco.experts": {

@@ -200,13 +200,14 @@ def test_local_moves_improve_what_a_policy_leaves(name: str) -> None:
     assert (twice.cost == once.cost).all()
 
 
-def test_kicks_go_on_where_local_moves_end() -> None:
+@pytest.mark.parametrize(("name", "times"), [("tsp", 100), ("cvrp", 2000)])
+def test_kicks_go_on_where_local_moves_end(name: str, times: int) -> None:
     """They improve tours that an untrained policy cannot, within their time."""
-    problem = TSP.random(2, 60, seed=0)
+    problem = PROBLEMS[name].random(2, 60, seed=0)
     alone = replace(SMALL, polish=True)
-    policy, stop = untrained("tsp"), MaxIterations(2)
+    policy, stop = untrained(name), MaxIterations(2)
     without = large_neighborhood_search(policy, problem, alone, stop)
-    kicked = replace(alone, kicks=100)
+    kicked = replace(alone, kicks=times)
     result = large_neighborhood_search(policy, problem, kicked, MaxIterations(2))
     assert (result.cost < without.cost).all()
     limited = replace(kicked, kicks=10**6)

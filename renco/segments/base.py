@@ -176,21 +176,37 @@ class Segments(ABC, Generic[SomeCut]):
                 self._changed.discard(index)
 
     def kick(
-        self, times: int, rng: np.random.Generator, hurry: Hurry = at_leisure
+        self,
+        times: int,
+        left: float,
+        rng: np.random.Generator,
+        hurry: Hurry = at_leisure,
     ) -> None:
         """Disturbs each solution a little and repairs it, so many times.
 
         Keeps what is better. Unlike the paper: local moves alone end where none of
         them gains anything, and a window never has two far parts of a tour.
+
+        Args:
+            times: Kicks per instance.
+            left: Part of the search that is left. The closer to the end, the less
+                may a kick make worse what the next ones begin with.
+            rng: Source of randomness.
+            hurry: Asked between kicks.
         """
         # In a hurry some get none: others each time.
         for index in rng.permutation(len(self.problem)).tolist():
-            routes = self._kicked(index, times, rng, hurry)
+            routes = self._kicked(index, times, left, rng, hurry)
             if routes is not None:
                 self.offer(index, routes)
 
     def _kicked(
-        self, index: int, times: int, rng: np.random.Generator, hurry: Hurry
+        self,
+        index: int,
+        times: int,
+        left: float,
+        rng: np.random.Generator,
+        hurry: Hurry,
     ) -> Routes | None:
         """Returns a better solution, or None; some problems know no kicks."""
         return None

@@ -2,16 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import torch
 from jaxtyping import Float64, Int
 from numpy import ndarray
 
+from renco.fleet import Fleet, Map
 from renco.local import Hurry, exchange, shorten
 from renco.problems import CVRP, Routes
 from renco.problems.cvrp import CVRPState
 from renco.segments.base import GAIN, Cut, CutSettings, RouteChoice, Segments
+
+HOT, COLD = 1.0, 0.01
+"""Legs of usual length by which kicks make a solution longer, at first and last."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,14 @@ class CVRPSegments(Segments[CVRPCut]):
     """
 
     problem: CVRP
+
+    def __init__(
+        self, problem: CVRP, routes: list[Routes], device: torch.device
+    ) -> None:
+        """Takes one feasible solution per instance."""
+        super().__init__(problem, routes, device)
+        self._maps: dict[int, Map] = {}
+        self._fleets: dict[int, Fleet] = {}
 
     def sample_subproblem(
         self, count: int, settings: CutSettings, rng: np.random.Generator
@@ -192,3 +205,35 @@ class CVRPSegments(Segments[CVRPCut]):
                 break
             routes = better
         return routes
+
+    def _kicked(
+        self,
+        index: int,
+        times: int,
+        left: float,
+        rng: np.random.Generator,
+        hurry: Hurry,
+    ) -> Routes | None:
+        if self.problem.n < 2:
+            return None
+        fleet = self._fleet(index, rng)
+        gained = fleet.gained
+        stops = self.problem.n + len(self._solutions[index])
+        leg = float(self.cost[index]) / stops
+        fleet.anneal(times, leg * HOT**left * COLD ** (1 - left), hurry)
+        return fleet.routes if fleet.gained > gained else None
+
+    def _fleet(self, index: int, rng: np.random.Generator) -> Fleet:
+        """Returns where kicks left off, or the best solution if it is another's."""
+        problem, best = self.problem, self._solutions[index]
+        fleet = self._fleets.get(index)
+        if fleet is None or fleet.routes != best:
+            if index not in self._maps:
+                self._maps[index] = Map.of(
+                    self._matrix(index),
+                    problem.demands[index],
+                    float(problem.capacity[index]),
+                )
+            seed = int(rng.integers(1 << 32))
+            fleet = self._fleets[index] = Fleet(best, self._maps[index], Random(seed))
+        return fleet

@@ -126,7 +126,12 @@ class TSPSegments(Segments[TSPCut]):
         return [tour.order.tolist()]
 
     def _kicked(
-        self, index: int, times: int, rng: np.random.Generator, hurry: Hurry
+        self,
+        index: int,
+        times: int,
+        left: float,
+        rng: np.random.Generator,
+        hurry: Hurry,
     ) -> Routes | None:
         if self.problem.n < SMALLEST:
             return None
