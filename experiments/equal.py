@@ -1,10 +1,11 @@
-"""Equal minutes of training from scratch: BQ's scheme, ours, LEHD and POMO.
+"""Equal minutes of training from scratch: BQ's scheme, ours, LEHD, POMO and MDAM.
 
     python experiments/equal.py --data LABELS --minutes 10 --out FOLDER
 
 Trains one after the other on one thread, each for the same time: the base model alone,
 which is BQ's scheme; a base model for half of the time and a recurrent encoder on top
-of it for the other half; LEHD; and POMO, which needs no labels, if rl4co is installed.
+of it for the other half; LEHD; and POMO and MDAM, which need no labels, if rl4co is
+installed.
 What is in FOLDER already is not trained again. Then all of them solve instances of the
 test set in turn; rows go to `results/equal.csv`, and `render.py` shows them.
 """
@@ -15,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from methods import Bench, Model, lehd_method, pomo_method
-from peers import lehd, pomo
+from methods import Bench, Model, lehd_method, reinforced_method
+from peers import lehd, reinforced
 from protocol import Method, Plan, Stamp
 from rows import RESULTS, Row, gap
 
@@ -65,13 +66,18 @@ def trained(data: Trajectories, minutes: float, out: Path) -> list[Method]:
         lehd.train(data, folder("lehd"), minutes=minutes, layers=layers)
     found += [lehd_method(str(folder("lehd")), how) for how in ("greedy", "rrc10")]
     problem = data.manifest.problem
-    if problem not in pomo.PROBLEMS or find_spec("rl4co") is None:
-        print(f"POMO is left out: it needs rl4co and knows {', '.join(pomo.PROBLEMS)}")
+    if problem not in reinforced.PROBLEMS or find_spec("rl4co") is None:
+        print(f"rl4co is left out: not installed, or it does not know {problem}")
         return found
-    if not (folder("pomo") / pomo.ABOUT).exists():
-        # Fewer instances than on a GPU: an update must not take a minute.
-        pomo.train(problem, folder("pomo"), n=data.n, minutes=minutes, batch=16)
-    return found + [pomo_method(str(folder("pomo")), how) for how in pomo.VIEWS]
+    for name, searches in reinforced.SEARCHES.items():
+        place = folder(name)
+        if not (place / reinforced.ABOUT).exists():
+            # Fewer instances than on a GPU: an update must not take a minute.
+            reinforced.train(
+                *(name, problem, place), n=data.n, minutes=minutes, batch=16
+            )
+        found += [reinforced_method(str(place), how) for how in searches]
+    return found
 
 
 def main() -> None:

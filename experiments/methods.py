@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers import lehd, pomo
+from peers import lehd, reinforced
 from protocol import SHOWN, Answer, Meter, Method, gflop
 
 from renco import __version__
@@ -139,11 +139,11 @@ def lehd_method(folder: str, search: str) -> Method:
     )
 
 
-def pomo_method(folder: str, search: str) -> Method:
-    """Returns a trained POMO, `greedy` from all starts or `aug8` in eight views."""
-    about = pomo.read_about(folder)
+def reinforced_method(folder: str, search: str) -> Method:
+    """Returns a trained POMO or MDAM, asked by one of its searches."""
+    about = reinforced.read_about(folder)
     return Method(
-        role="pomo",
+        role=about["method"],
         model=Path(folder).name,
         source=folder,
         model_sha256=about["sha256"][:SHOWN],
@@ -178,8 +178,8 @@ class Bench:
             return _kick(method, problem, seed)
         if method.role == "lehd":
             return self._lehd(method, problem, seed)
-        if method.role == "pomo":
-            return self._pomo(method, problem)
+        if method.role in reinforced.SEARCHES:
+            return self._reinforced(method, problem, seed)
         return self._search(method, problem, seed)
 
     def warm_up(self, method: Method, problem: Problem) -> None:
@@ -198,11 +198,11 @@ class Bench:
         problem.cost([routes])
         return Answer(routes=routes, seconds=perf_counter() - began)
 
-    def _pomo(self, method: Method, problem: Problem) -> Answer:
-        model = pomo.load(method.source, self.device)
+    def _reinforced(self, method: Method, problem: Problem, seed: int) -> Answer:
+        model = reinforced.load(method.source, self.device)
         _wait(self.device)
         began = perf_counter()
-        routes = pomo.solve(model, problem, method.search, self.device)
+        routes = reinforced.solve(model, problem, method.search, seed, self.device)
         problem.cost([routes])
         return Answer(routes=routes, seconds=perf_counter() - began)
 
@@ -271,8 +271,10 @@ def expected_seconds(method: Method, problem: str, n: int, peak: float) -> float
     """Returns about how long a method takes on an instance of n nodes."""
     if method.limit is not None:
         return method.limit
-    if method.role == "pomo":
-        return PER_STEP * n * pomo.VIEWS[method.search] * n / 50
+    if method.role in reinforced.SEARCHES:
+        rounds = int(method.search.removeprefix("eas")) if "eas" in method.search else 0
+        views = 1 if method.search == "greedy" else reinforced.VIEWS
+        return PER_STEP * n * views * (1 + 4 * rounds) * n / 50
     if method.role == "lehd":
         about = lehd.read_about(method.source)
         config = PolicyConfig.from_dict(about["policy"])

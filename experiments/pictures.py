@@ -158,7 +158,8 @@ def _comparison(results: Results) -> list[Line]:
         (results.constructions(["recurrent"]), "recurrent", GREEN, "o", ""),
         (results.constructions(["base"]), "base, BQ's scheme", BLUE, "*", ""),
         (results.pick(roles=["lehd"]), "LEHD", ORANGE, "v", ""),
-        (results.pick(roles=["pomo"]), "POMO", ORANGE, "^", ""),
+        (results.pick(roles=["pomo"]), "POMO, EAS", ORANGE, "^", ""),
+        (results.pick(roles=["mdam"]), "MDAM", ORANGE, "s", ""),
     ):
         if cells:
             points = tuple(sorted(point(cell) for cell in cells))

@@ -33,8 +33,8 @@ class Method:
     """One way to solve an instance.
 
     Attributes:
-        role: `recurrent`, `base`, `plain`, `lehd`, `pomo`, `local` for our local
-            moves without a network, or `peer` for classical solvers.
+        role: `recurrent`, `base`, `plain`, `lehd`, `pomo`, `mdam`, `local` for our
+            local moves without a network, or `peer` for classical solvers.
         model: Name of the model, or of the solver.
         size: Of the encoder that runs at most steps, e.g. `L2-d128-h8`.
         model_sha256: Hash of the weights; empty for solvers.

@@ -268,6 +268,7 @@ LABELS = {
     "base": "base (BQ's scheme)",
     "lehd": "LEHD, anew",
     "pomo": "POMO, rl4co",
+    "mdam": "MDAM, rl4co",
 }
 """Learned methods as tables name them."""
 
@@ -297,7 +298,7 @@ def table1(found: Found) -> list[str]:
         if results.problem == "op" or results.n > 200:
             continue
         cells = results.constructions(("recurrent", "base"))
-        for cell in [*cells, *results.pick(roles=["lehd", "pomo"])]:
+        for cell in [*cells, *results.pick(roles=["lehd", "pomo", "mdam"])]:
             name = f"{LABELS[cell.what['role']]} {cell.size}".strip()
             cost = cell.average(lambda row: float(row["cost"]))
             rows.append(

@@ -4,7 +4,7 @@
     python experiments/run.py k --problem tsp        # gap against k
     python experiments/run.py figure3 --n 500        # large neighborhood search
     python experiments/run.py figure4                # classical solvers, equal times
-    python experiments/run.py table1                 # greedy, beams, --lehd, --pomo
+    python experiments/run.py table1                 # greedy, beams, --lehd, --rl
     python experiments/run.py speed                  # recurrent against base
     python experiments/run.py all --dry-run          # says how long it would take
     python experiments/run.py all --scale paper      # as large as the paper, for GPUs
@@ -35,10 +35,10 @@ from methods import (
     local_methods,
     models,
     peers,
-    pomo_method,
+    reinforced_method,
 )
 from peers import lehd as lehd_peer
-from peers import pomo as pomo_peer
+from peers import reinforced
 from protocol import Method, Plan, Stamp
 from rows import METHOD, RESULTS, Row, gap
 
@@ -106,7 +106,7 @@ class Setting:
         scale: How much to measure.
         found: The models for it.
         lehd: Folder of a trained LEHD, or empty.
-        pomo: Folder of a trained POMO, or empty.
+        rl: Folders of trained POMO and MDAM.
     """
 
     problem: str
@@ -114,7 +114,7 @@ class Setting:
     scale: Scale
     found: list[Model]
     lehd: str = ""
-    pomo: str = ""
+    rl: tuple[str, ...] = ()
 
     def of_size(self, table: Mapping[int, object]) -> object:
         """Returns the entry for the nearest size that is not smaller."""
@@ -175,13 +175,14 @@ def figure4(at: Setting) -> list[Method]:
 
 
 def table1(at: Setting) -> list[Method]:
-    """Greedy and beams of recurrent and base models, LEHD and POMO."""
+    """Greedy and beams of recurrent and base models, LEHD, POMO and MDAM."""
     ends = [m for m in at.found if m.role in ("recurrent", "base")]
     found = [construct(model, width) for model in ends for width in at.widths]
     if at.lehd:
         found += [lehd_method(at.lehd, search) for search in ("greedy", "rrc10")]
-    if at.pomo:
-        found += [pomo_method(at.pomo, search) for search in pomo_peer.VIEWS]
+    for folder in at.rl:
+        searches = reinforced.SEARCHES[reinforced.read_about(folder)["method"]]
+        found += [reinforced_method(folder, search) for search in searches]
     return found
 
 
@@ -225,9 +226,9 @@ def plans(given: argparse.Namespace, stamp: Stamp) -> list[Plan]:
         available = models(problem, given.model)
         about = {f: lehd_peer.read_about(f)["policy"]["problem"] for f in given.lehd}
         lehd = next((f for f in about if about[f] == problem), "")
-        about = {f: pomo_peer.read_about(f)["problem"] for f in given.pomo}
-        pomo = next((f for f in about if about[f] == problem), "")
-        at = Setting(problem, n, scale, available, lehd, pomo)
+        about = {f: reinforced.read_about(f)["problem"] for f in given.rl}
+        rl = tuple(f for f in about if about[f] == problem)
+        at = Setting(problem, n, scale, available, lehd, rl)
         methods: dict[Method, None] = {}
         for item in items:
             make, sizes = ITEMS[item]
@@ -288,7 +289,9 @@ def main() -> None:
     parser.add_argument("--n-sub", nargs="+", type=int, help="sizes of sub-problems")
     parser.add_argument("--model", nargs="+", default=[], help="models not shipped")
     parser.add_argument("--lehd", nargs="+", default=[], help="folders of trained LEHD")
-    parser.add_argument("--pomo", nargs="+", default=[], help="folders of trained POMO")
+    parser.add_argument(
+        "--rl", nargs="+", default=[], help="folders of trained POMO, MDAM"
+    )
     parser.add_argument("--scale", choices=SCALES, default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:i")

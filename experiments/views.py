@@ -7,7 +7,7 @@ from pathlib import Path
 from intervals import Interval, difference, mean, ratio
 from rows import METHOD, Row, gap, problem_and_size, read_table, tables
 
-LEARNED = ("recurrent", "base", "plain", "lehd", "pomo")
+LEARNED = ("recurrent", "base", "plain", "lehd", "pomo", "mdam")
 
 
 @dataclass(frozen=True, eq=False)

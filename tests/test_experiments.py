@@ -18,10 +18,10 @@ from methods import (
     lehd_method,
     local_methods,
     models,
-    pomo_method,
+    reinforced_method,
 )
 from methods import peers as peers_of
-from peers import lehd, pomo, sgbs
+from peers import lehd, reinforced, sgbs
 from protocol import Answer, Meter, Method, Plan, Stamp, gflop
 from rows import COLUMNS, gap, history, key, problem_and_size, read_table
 from run import ITEMS, SCALES, Setting
@@ -292,27 +292,34 @@ def test_lehd_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of lightning and tensordict
+@pytest.mark.parametrize("name", reinforced.SEARCHES)
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
-def test_pomo_learns_saves_and_solves(problem: str, tmp_path: Path) -> None:
-    """rl4co's model is trained, stored without pickle, and checked by us."""
+def test_rl4co_learns_is_saved_and_solves(
+    problem: str, name: str, tmp_path: Path
+) -> None:
+    """Its models are trained, stored without pickle, and checked by us."""
     pytest.importorskip("rl4co")
     small = {"embed_dim": 16, "num_heads": 2}
-    pomo.train(problem, tmp_path, n=8, minutes=0.01, batch=4, settings=small)
+    reinforced.train(
+        *(name, problem, tmp_path), n=8, minutes=0.01, batch=4, settings=small
+    )
     instance = PROBLEMS[problem].random(1, 9, seed=1)
     costs = []
-    for search in ("greedy", "aug8"):
-        method = pomo_method(str(tmp_path), search)
+    for search in reinforced.SEARCHES[name]:
+        method = reinforced_method(str(tmp_path), search)
         answer = Bench(torch.device("cpu"))(method, instance, 0)
         costs.append(instance.cost([answer.routes])[0])
         assert expected_seconds(method, problem, 9, 50.0) > 0
-    assert costs[1] <= costs[0]
+    assert costs[1:2] <= costs[:1]
 
 
 def test_equal_minutes_are_trained_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each method gets its model; what is there is not trained again."""
-    monkeypatch.setattr(pomo, "PROBLEMS", ())  # it needs more than what CI installs
+    monkeypatch.setattr(
+        reinforced, "PROBLEMS", ()
+    )  # it needs more than what CI installs
     data = labelled("tsp", 10, 16)
     first = equal.trained(data, 0.01, tmp_path / "models")
     assert [m.role for m in first] == [*["recurrent"] * 2, *["base"] * 2, *["lehd"] * 2]
@@ -331,7 +338,7 @@ def test_equal_minutes_are_trained_once(
 def test_eight_views_are_the_symmetries_of_the_square() -> None:
     """All different, and all distances stay."""
     xy = torch.rand(1, 5, 2, generator=torch.Generator().manual_seed(0))
-    views = torch.cat([pomo.view(xy, number) for number in range(8)])
+    views = torch.cat([reinforced.view(xy, number) for number in range(8)])
     assert len({tuple(v.flatten().tolist()) for v in views}) == 8
     for seen in views:
         torch.testing.assert_close(torch.cdist(seen, seen), torch.cdist(xy[0], xy[0]))
