@@ -12,7 +12,7 @@ from renco.stop import Stop
 
 GRACE = 0.1
 """Seconds by which a step may overrun the limit rather than be dropped."""
-SHARE = 0.2
+SHARE = 0.05
 """Part of the time that the initial solution may be expected to take."""
 ASIDE = 0.2
 """Part of the time that local moves may take."""
