@@ -50,6 +50,9 @@ class LNSSettings:
         b_least: The same for beam widths, up to b_sub. None for b_sub.
         polish: Improves solutions by local moves between iterations, with at most a
             part of the time. Unlike the paper, where only the policy changes them.
+        share: Part of a time limit that the initial solution may be expected to take:
+            beams get narrower to fit, and where not even one does, a quick start
+            without a network stays.
         kicks: TSP and CVRP: times per iteration that a solution is disturbed at a
             random place and repaired. Unlike the paper.
     """
@@ -65,6 +68,7 @@ class LNSSettings:
     n_least: int | None = None
     b_least: int | None = None
     polish: bool = False
+    share: float = 0.05
     kicks: int = 0
 
     def __post_init__(self) -> None:
@@ -77,6 +81,8 @@ class LNSSettings:
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise ValueError(f"{name} must be at least {smallest}, got {value}")
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must be between 0 and 1, got {self.share}")
         if self.order not in ("random", "near"):
             raise ValueError(f"order must be random or near, got {self.order!r}")
 
@@ -108,7 +114,7 @@ _OURS = {"n_least": 25, "b_sub": 4, "b_least": 1, "polish": True}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "tsp": {"n_sub": 100, **_OURS, "b_sub": 16, "kicks": 500},
     "cvrp": {"n_sub": 50, **_OURS, "kicks": 4000},
-    "op": {"n_sub": 100, **_OURS},
+    "op": {"n_sub": 100, **_OURS, "share": 0.5},
 }
 """What is best on two cores, by problem."""
 
@@ -305,16 +311,17 @@ class _Search:
     def _initial_width(self) -> int:
         """Returns the largest beam width that fits, zero if not even greedy does."""
         pace, problem, k = self.pace, self.problem, self.settings.k_init
+        share = self.settings.share
         if not pace.limited:
             return self.settings.b_init
         if self.device.type == "cpu":
             least = least_seconds(self.policy, problem.n, k) * len(problem)
-            if pace.times(least) == 0:
+            if pace.times(least, share) == 0:
                 return 0
         step = step_seconds(self.policy, problem[:1].start(self.device), k)
         # Steps get shorter: half of the first one on average.
         seconds = step * problem.n / 2 * len(problem)
-        return min(self.settings.b_init, pace.times(seconds))
+        return min(self.settings.b_init, pace.times(seconds, share))
 
     def _iterate(self, segments: Segments[Any]) -> bool:
         """Runs one iteration; false if the instances have no sub-problems."""

@@ -12,8 +12,6 @@ from renco.stop import Stop
 
 GRACE = 0.1
 """Seconds by which a step may overrun the limit rather than be dropped."""
-SHARE = 0.05
-"""Part of the time that the initial solution may be expected to take."""
 ASIDE = 0.2
 """Part of the time that local moves may take."""
 KICKING = 0.5
@@ -98,9 +96,9 @@ class Pace:
         """Notes that so many beams of sub-problems were solved since `begin`."""
         self._unit = (perf_counter() - self._last) / (rows * size**2)
 
-    def times(self, seconds: float) -> int:
-        """Returns how often something that long fits into an initial solution."""
-        return max(0, int(SHARE * self.left() / max(seconds, 1e-9)))
+    def times(self, seconds: float, share: float) -> int:
+        """Returns how often something that long fits into a share of what is left."""
+        return max(0, int(share * self.left() / max(seconds, 1e-9)))
 
     def plan(self, count: int, width: int, batch: int, size: int) -> tuple[int, int]:
         """Returns sub-problems per instance and beam width of the next iteration.
