@@ -152,8 +152,9 @@ def reinforced_method(folder: str, search: str) -> Method:
 
 
 def rounds(method: Method) -> int:
-    """Returns the number of random re-constructions of LEHD."""
-    return int(method.search.removeprefix("rrc")) if "rrc" in method.search else 0
+    """Returns the number of random re-constructions of LEHD, or of rounds of EAS."""
+    counted = method.search.startswith(("rrc", "eas"))
+    return int(method.search[3:]) if counted else 0
 
 
 class Bench:
@@ -272,9 +273,8 @@ def expected_seconds(method: Method, problem: str, n: int, peak: float) -> float
     if method.limit is not None:
         return method.limit
     if method.role in reinforced.SEARCHES:
-        rounds = int(method.search.removeprefix("eas")) if "eas" in method.search else 0
         views = 1 if method.search == "greedy" else reinforced.VIEWS
-        return PER_STEP * n * views * (1 + 4 * rounds) * n / 50
+        return PER_STEP * n * views * (1 + 4 * rounds(method)) * n / 50
     if method.role == "lehd":
         about = lehd.read_about(method.source)
         config = PolicyConfig.from_dict(about["policy"])
