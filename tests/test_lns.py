@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from renco.construct import beam_search
-from renco.lns import LNSSettings, Progress, SearchResult, large_neighborhood_search
+from renco.lns import (
+    LNSSettings,
+    Progress,
+    SearchResult,
+    _Search,
+    large_neighborhood_search,
+)
 from renco.model import EncoderConfig, Policy, PolicyConfig
 from renco.problems import CVRP, OP, PROBLEMS, TSP, Infeasible, Problem, Routes
 from renco.quick import quick_start
@@ -214,6 +220,17 @@ def test_kicks_go_on_where_local_moves_end(name: str, times: int) -> None:
     result = large_neighborhood_search(policy, problem, limited, MaxRuntime(1.0))
     assert result.seconds < 1.2
     assert result.iterations > 0
+
+
+def test_the_share_of_the_time_decides_how_wide_the_first_beams_are() -> None:
+    """None of it leaves the quick start, all of it allows all beams."""
+    problem, policy = TSP.random(1, 12, seed=0), untrained("tsp")
+    for share, width in ((0.0, 0), (1.0, 4)):
+        settings = replace(SMALL, b_init=4, share=share)
+        search = _Search(policy, problem, settings, MaxRuntime(60), 0)
+        assert search._initial_width() == width
+    with pytest.raises(ValueError, match="share"):
+        replace(SMALL, share=1.5)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

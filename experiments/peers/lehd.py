@@ -16,7 +16,6 @@ random steps from there.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -28,13 +27,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
+from peers import stored
 from renco.construct import greedy
 from renco.data import Trajectories
-from renco.files import sha256, write_atomic, write_json
 from renco.model import Block, EncoderConfig, Policy, PolicyConfig, align, view
 from renco.model import run as run_blocks
 from renco.optim import Average, optimizers, schedule, set_rate
@@ -173,23 +170,18 @@ def train(
 
 def save(policy: LEHD, folder: Path, training: dict[str, Any]) -> None:
     """Writes weights and settings."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: t.detach().contiguous() for name, t in policy.state_dict().items()}
-    write_atomic(folder / WEIGHTS, save_tensors(tensors))
     about = {
         "name": folder.name,
         "policy": asdict(policy.config),
         "layers": len(policy.blocks),
-        "sha256": sha256(folder / WEIGHTS),
         "training": training,
     }
-    write_json(folder / ABOUT, about)
+    stored.write(policy, folder / WEIGHTS, folder / ABOUT, about)
 
 
 def read_about(folder: str | Path) -> dict[str, Any]:
     """Returns the settings of a trained model."""
-    text = (Path(folder) / ABOUT).read_text(encoding="utf-8")
-    return dict(json.loads(text))
+    return stored.read_about(Path(folder) / ABOUT)
 
 
 @lru_cache(maxsize=4)
@@ -199,11 +191,9 @@ def load(folder: str, device: torch.device) -> LEHD:
     Raises:
         ValueError: The weights are not those of the settings.
     """
-    about, path = read_about(folder), Path(folder) / WEIGHTS
-    if sha256(path) != about["sha256"]:
-        raise ValueError(f"{path}: sha256 is not {about['sha256']}")
+    about = read_about(folder)
     policy = LEHD(PolicyConfig.from_dict(about["policy"]), about["layers"])
-    policy.load_state_dict(load_tensors(path.read_bytes()))
+    policy.load_state_dict(stored.read_weights(Path(folder) / WEIGHTS, about))
     return policy.to(device).eval().requires_grad_(False)
 
 

@@ -15,7 +15,6 @@ training. Their solutions are checked like all others.
 
 import argparse
 import copy
-import json
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
@@ -23,10 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 
-from renco.files import sha256, write_atomic, write_json
+from peers import stored
 from renco.problems import CVRP, Problem, Routes
 
 WEIGHTS, ABOUT = "reinforced.safetensors", "reinforced.json"
@@ -124,15 +121,11 @@ def train(
     trainer = _trainer(max_epochs=-1, max_time={"seconds": max(1.0, 60 * minutes)})
     began = monotonic()
     trainer.fit(model)
-    out.mkdir(parents=True, exist_ok=True)
-    tensors = {k: t.detach().contiguous() for k, t in model.policy.state_dict().items()}
-    write_atomic(out / WEIGHTS, save_tensors(tensors))
     about = {
         "method": method,
         "problem": problem,
         "n": n,
         "settings": settings or {},
-        "sha256": sha256(out / WEIGHTS),
         "training": {
             "minutes": (monotonic() - began) / 60,
             "steps": trainer.global_step,
@@ -140,13 +133,12 @@ def train(
             "seed": seed,
         },
     }
-    write_json(out / ABOUT, about)
+    stored.write(model.policy, out / WEIGHTS, out / ABOUT, about)
 
 
 def read_about(folder: str | Path) -> dict[str, Any]:
     """Returns the settings of a trained model."""
-    text = (Path(folder) / ABOUT).read_text(encoding="utf-8")
-    return dict(json.loads(text))
+    return stored.read_about(Path(folder) / ABOUT)
 
 
 @lru_cache(maxsize=4)
@@ -156,12 +148,10 @@ def load(folder: str, device: torch.device) -> Loaded:
     Raises:
         ValueError: The weights are not those of the settings.
     """
-    about, path = read_about(folder), Path(folder) / WEIGHTS
-    if sha256(path) != about["sha256"]:
-        raise ValueError(f"{path}: sha256 is not {about['sha256']}")
+    about = read_about(folder)
     env = environment(about["problem"], about["n"])
     policy = _build(about["method"], env, about["settings"]).policy
-    policy.load_state_dict(load_tensors(path.read_bytes()))
+    policy.load_state_dict(stored.read_weights(Path(folder) / WEIGHTS, about))
     return Loaded(about["method"], env.to(device), policy.to(device).eval())
 
 
