@@ -147,7 +147,7 @@ def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
     )
     ours, plain, unpadded = Policy(wanted), Plain(Policy(wanted)), Plain(Policy(wanted))
     how = Slices(curriculum=0.0)
-    sampler = Sampler(data, np.arange(len(data)), how, 0)
+    sampler = Sampler([(data, np.arange(len(data)))], how, 0)
     fast = optimizers(ours, config.optimizer, 1e-3, 0.01)
     slow, middle = (
         [torch.optim.AdamW(p.parameters(), foreach=False)] for p in (plain, unpadded)

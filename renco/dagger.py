@@ -22,7 +22,7 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from renco.construct import greedy
-from renco.data import Trajectories, write_set
+from renco.data import OWN, Trajectories, write_set
 from renco.experts import ExpertFailed, Solver, find
 from renco.files import write_atomic
 from renco.manifest import MANIFEST, Manifest, read_manifest
@@ -32,7 +32,6 @@ from renco.progress import Callback, Progress
 from renco.storage import DamagedData, array_bytes, read_rows
 from renco.workers import label_locally
 
-OWN = "own.npy"
 LEAST_LEFT = 5
 """Decisions that are left to the expert, at least: few teach nothing."""
 COMPLETE = {"tsp": "fast-tsp", "cvrp": "pyvrp", "op": "pyvrp"}

@@ -31,6 +31,8 @@ from renco.storage import (
 )
 
 PARTS = "parts"
+OWN = "own.npy"
+"""Lies beside solutions that a policy began (`renco.dagger`)."""
 SHARD_BYTES = 1 << 26
 BLOCK = 4096
 """Instances that are checked, hashed or coded at a time."""
@@ -91,39 +93,6 @@ class Trajectories:
         self._shards, self._ends = [rows], np.array([len(rows)])
         return self
 
-    @classmethod
-    def joined(cls, sets: Sequence[Self]) -> Self:
-        """Makes one set of several, for example of different capacities.
-
-        Raises:
-            ValueError: They differ in problem, size, metric or kind of numbers.
-        """
-        first = sets[0]
-        if len(sets) == 1:
-            return first
-        for other in sets[1:]:
-            for name in ("problem", "n", "metric", "layout"):
-                one, two = (getattr(s.manifest, name) for s in (first, other))
-                if one != two:
-                    raise ValueError(
-                        f"sets to join differ in {name}: {one} in {first.folder}, "
-                        f"{two} in {other.folder}"
-                    )
-        self = object.__new__(cls)
-        self._shards = [shard for each in sets for shard in each._shards]  # noqa: SLF001
-        self._ends = np.cumsum([len(shard) for shard in self._shards])
-        parts = (f"{s.folder and s.folder.name} ({len(s)})" for s in sets)
-        self.folder = None
-        self.manifest = replace(
-            first.manifest,
-            seed=None,
-            count=len(self),
-            mean_cost=None,
-            shards={},
-            note=f"joined: {', '.join(parts)}",
-        )
-        return self
-
     def _open(self, name: str) -> ndarray:
         assert self.folder is not None
         return read_rows(self.folder / name, self.manifest.layout, mmap=True)
@@ -141,6 +110,11 @@ class Trajectories:
     def n(self) -> int:
         """The size of the instances."""
         return self.manifest.n
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of a whole instance as a path problem, both ends included."""
+        return self.n + (1 if self.manifest.problem == "tsp" else 2)
 
     def records(self, indices: Indices) -> ndarray:
         """Returns the records at some places of the set, in the order asked for."""

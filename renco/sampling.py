@@ -18,6 +18,8 @@ from renco.state import State
 
 Batch = tuple[State, Int[Tensor, "batch label"]]
 """Path problems with nodes in the expert's order, and the expert's actions."""
+Part = tuple[Trajectories, Int[ndarray, " _"]]
+"""Some rows of a set, as many as there are."""
 
 
 @dataclass(frozen=True)
@@ -65,23 +67,24 @@ class Sampler:
 
     def __init__(
         self,
-        data: Trajectories,
-        indices: Int[ndarray, " row"],
+        parts: Sequence[Part],
         how: Slices,
         seed: int,
         corrections: Sequence[Corrections] = (),
     ) -> None:
-        """Draws from some rows of a set, and from corrections."""
-        self.data, self.how, self.seed = data, how, seed
-        self.largest = data.n + (1 if data.manifest.problem == "tsp" else 2)
-        lengths = data.lengths[indices]
-        # Only tours of one length fit in a batch; for TSP and CVRP that is all.
+        """Draws from sets of any sizes, and from corrections."""
+        self.how, self.seed = how, seed
+        # Only tours of one length fit in a batch; for TSP and CVRP that is a set.
         self.groups = [
-            indices[lengths == length] for length in np.unique(lengths) if length >= 2
+            (data, rows[data.lengths[rows] == length])
+            for data, rows in parts
+            for length in np.unique(data.lengths[rows])
+            if length >= 2
         ]
         if not self.groups:
-            raise ValueError(f"no solution of {data.folder} has a decision to learn")
-        sizes = np.array([len(group) for group in self.groups], dtype=np.float64)
+            folders = ", ".join(str(data.folder) for data, _ in parts)
+            raise ValueError(f"no solution of {folders} has a decision to learn")
+        sizes = np.array([len(rows) for _, rows in self.groups], dtype=np.float64)
         self.weights = sizes / sizes.sum()
         self.corrections = corrections
 
@@ -90,11 +93,11 @@ class Sampler:
         rng = np.random.default_rng([self.seed, step])
         if self.corrections and rng.random() < self.how.corrected:
             return self._corrected(rng, device)
-        group = self.groups[rng.choice(len(self.groups), p=self.weights)]
-        length = int(self.data.lengths[group[0]])
-        nodes = self._size(length, progress, rng)
+        data, group = self.groups[rng.choice(len(self.groups), p=self.weights)]
+        length = int(data.lengths[group[0]])
+        nodes = self._size(data, length, progress, rng)
         rows = rng.integers(0, len(group), self._rows(nodes))
-        problem, decisions = self.data.batch(group[rows])
+        problem, decisions = data.batch(group[rows])
         problem = turned(problem, rng, self.how.rotate)
         return slices(problem, decisions, nodes, rng, self.how, device)
 
@@ -102,7 +105,7 @@ class Sampler:
         sizes = np.array([len(given.rows) for given in self.corrections])
         given = self.corrections[rng.choice(len(sizes), p=sizes / sizes.sum())]
         length, step = given.place(rng)
-        rows = self._rows(self.largest - step)
+        rows = self._rows(given.data.nodes - step)
         problem, decisions = given.batch(length, step, rows, rng)
         problem = turned(problem, rng, self.how.rotate)
         decisions = problem.arranged(decisions, step, rng, self.how.order)
@@ -112,10 +115,16 @@ class Sampler:
     def _rows(self, nodes: int) -> int:
         return self.how.batch or max(4, self.how.tokens // nodes)
 
-    def _size(self, length: int, progress: float, rng: np.random.Generator) -> int:
+    def _size(
+        self,
+        data: Trajectories,
+        length: int,
+        progress: float,
+        rng: np.random.Generator,
+    ) -> int:
         """Draws the number of nodes of a slice of solutions of some length."""
-        how, largest = self.how, self.largest
-        if self.data.manifest.problem == "op":  # what is never visited stays open
+        how, largest = self.how, data.nodes
+        if data.manifest.problem == "op":  # what is never visited stays open
             return int(rng.integers(largest - length + 2, largest, endpoint=True))
         grown = 1.0 if how.curriculum == 0 else min(1.0, progress / how.curriculum)
         reach = how.longest + (largest - how.longest) * grown

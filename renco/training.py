@@ -1,11 +1,12 @@
 """Imitation of an expert in two stages: Algorithm 3 of the paper."""
 
 import json
+import math
 import os
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -13,7 +14,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from renco.checkpoints import load, read_config, save_policy
@@ -22,12 +23,17 @@ from renco.dagger import Corrections
 from renco.data import Trajectories
 from renco.model import EncoderConfig, Policy, PolicyConfig, link_scores
 from renco.optim import Average, optimizers, schedule, set_rate
-from renco.sampling import Batch, Sampler, Slices, slices
+from renco.problems import Problem
+from renco.sampling import Batch, Part, Sampler, Slices, slices
 from renco.snapshot import read_snapshot, write_snapshot
 from renco.state import State
 
 Stage = Literal["base", "recurrent"]
 LOG, SNAPSHOT = "log.jsonl", "snapshot.safetensors"
+
+
+Source = Path | str | Trajectories
+"""A set of trajectories, or where it lies."""
 
 
 class TrainingError(RuntimeError):
@@ -358,9 +364,9 @@ def train(
     stage: Stage,
     config: TrainConfig,
     *,
-    data: Path | str | Trajectories,
+    data: Source | Sequence[Source],
     out: Path | str,
-    val: Path | str | Trajectories | None = None,
+    val: Source | None = None,
     base: Path | str | None = None,
     init: Path | str | None = None,
     corrections: Sequence[Path | str] = (),
@@ -374,7 +380,7 @@ def train(
     Args:
         stage: `base` trains E and D; `recurrent` trains U on top of a frozen base.
         config: The settings.
-        data: Labelled trajectories.
+        data: Labelled trajectories: a set, or several of any sizes.
         out: Folder for `model.safetensors`, `config.json`, `log.jsonl` and the
             snapshot from which `resume` goes on.
         val: Trajectories to validate on; None holds some rows of the data out.
@@ -398,21 +404,21 @@ def train(
     if init is not None:  # its layers are all at work
         config = replace(config, grow=0.0)
     together, out = Processes.join(), Path(out)
-    data = data if isinstance(data, Trajectories) else Trajectories(data)
+    sets = _opened(data)
     device = torch.device(device)
     if not resume and (out / SNAPSHOT).exists():
         raise ValueError(f"{out} holds a training run: resume it or choose another")
     board = _board(out) if tensorboard else None
     out.mkdir(parents=True, exist_ok=True)
-    trained, checked = _split(data, val, config)
-    policy = _build(stage, config, data, base, init).to(device)
+    trained, checked = _split(sets, val, config)
+    policy = _build(stage, config, sets[0], base, init).to(device)
     run = _start(policy, config)
     given = [c for folder in corrections for c in Corrections.read_all(folder)]
-    about = settings(stage, config, data, given)
+    about = settings(stage, config, sets, given)
     if resume:
         read_snapshot(out / SNAPSHOT, run, about)
     say = report or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
-    sampler = Sampler(data, trained, config.slices, config.seed, given)
+    sampler = Sampler(trained, config.slices, config.seed, given)
     loop = _Loop(stage, config, run, sampler, checked, out, together, say)
     loop.details = {
         "training": about,
@@ -428,16 +434,19 @@ def train(
 def settings(
     stage: Stage,
     config: TrainConfig,
-    data: Trajectories,
+    sets: Sequence[Trajectories],
     corrections: Sequence[Corrections] = (),
 ) -> dict[str, Any]:
     """Returns what makes two runs the same run."""
     names = ("problem", "n", "seed", "first", "expert", "version", "seconds", "note")
-    about = {name: getattr(data.manifest, name) for name in names}
+    about = [
+        {name: getattr(data.manifest, name) for name in names} | {"count": len(data)}
+        for data in sets
+    ]
     return {
         "stage": stage,
         "config": asdict(config),
-        "data": about | {"count": len(data)},
+        "data": about,
         "corrections": [given.data.manifest.note for given in corrections],
     }
 
@@ -461,18 +470,47 @@ def _source(base: Path | str | None) -> dict[str, str] | None:
     return {"name": config["name"], "sha256": config["sha256"]}
 
 
+def _opened(data: Source | Sequence[Source]) -> list[Trajectories]:
+    """Opens sets of one problem.
+
+    Raises:
+        ValueError: They are of several.
+    """
+    given = [data] if isinstance(data, Source) else data
+    sets = [
+        one if isinstance(one, Trajectories) else Trajectories(one) for one in given
+    ]
+    problems = {one.manifest.problem: one.folder for one in sets}
+    if len(problems) > 1:
+        named = ", ".join(f"{folder} is {name}" for name, folder in problems.items())
+        raise ValueError(f"sets to train on must be of one problem: {named}")
+    return sets
+
+
 def _split(
-    data: Trajectories, val: Path | str | Trajectories | None, config: TrainConfig
-) -> tuple[Int[np.ndarray, " row"], "Validation"]:
+    sets: Sequence[Trajectories], val: Source | None, config: TrainConfig
+) -> tuple[list[Part], "Validation"]:
     """Returns the rows to train on, and what to validate on."""
-    rows = np.arange(len(data))
+    everything = [np.arange(len(data)) for data in sets]
     if val is not None:
-        other = val if isinstance(val, Trajectories) else Trajectories(val)
-        return rows, Validation(other, np.arange(len(other)), config)
-    held = min(config.held_out, len(data) // 5)
+        others = _opened(val)
+        checked = [(other, np.arange(len(other))) for other in others]
+        return [*zip(sets, everything, strict=True)], Validation(checked, config)
+    total = sum(map(len, sets))
+    held = min(config.held_out, total // 5)
     if held == 0:
-        raise ValueError(f"{len(data)} instances are too few to hold some out")
-    return rows[:-held], Validation(data, rows[-held:], config)
+        raise ValueError(f"{total} instances are too few to hold some out")
+    # Spread over all sets, however small: an own file may be the only one of its size.
+    away = np.zeros(total, dtype=bool)
+    away[np.arange(1, held + 1) * total // held - 1] = True
+    trained, checked = [], []
+    for data, rows, out in zip(
+        sets, everything, np.split(away, np.cumsum([*map(len, sets)])[:-1]), strict=True
+    ):
+        trained.append((data, rows[~out]))
+        if out.any():
+            checked.append((data, rows[out]))
+    return trained, Validation(checked, config)
 
 
 def _build(
@@ -547,24 +585,34 @@ class Validation:
 
     SIZES = (0.1, 0.25, 0.5, 0.75, 1.0)  # of the whole instance
 
-    def __init__(
-        self, data: Trajectories, rows: Int[np.ndarray, " row"], config: TrainConfig
-    ) -> None:
-        """Chooses the slices once, from rows of a set."""
-        self.data, self.k = data, config.k
-        largest = data.n + (1 if data.manifest.problem == "tsp" else 2)
-        rng, self.batches = np.random.default_rng(0), []
-        lengths = data.lengths[rows]
+    def __init__(self, parts: Sequence[Part], config: TrainConfig) -> None:
+        """Chooses the slices once, from rows of sets."""
+        self.k = config.k
+        self.batches: list[Batch] = []
+        self.references: list[tuple[Problem, Float64[np.ndarray, " row"]]] = []
+        rng = np.random.default_rng(0)
+        total = sum(len(rows) for _, rows in parts)
+        for data, rows in parts:
+            self.batches += self._slices(data, rows, rng, config.slices)
+            some = rows[: math.ceil(config.gap_instances * len(rows) / total)]
+            self.references.append((data.instances(some), data.costs[some]))
+
+    def _slices(
+        self,
+        data: Trajectories,
+        rows: Int[np.ndarray, " row"],
+        rng: np.random.Generator,
+        how: Slices,
+    ) -> Iterator[Batch]:
+        """Yields slices of several sizes."""
+        lengths, largest = data.lengths[rows], data.nodes
         usual = int(np.bincount(lengths).argmax())
-        chosen = rows[lengths == usual][:128]
-        problem, decisions = data.batch(chosen)
+        problem, decisions = data.batch(rows[lengths == usual][:128])
         for share in self.SIZES:
             nodes = max(4, round(share * largest))
             if data.manifest.problem == "op":
                 nodes = largest - round((1 - share) * (usual - 2))
-            self.batches.append(slices(problem, decisions, nodes, rng, config.slices))
-        self.problem, decisions = data.batch(rows[: config.gap_instances])
-        self.reference = data.costs[rows[: config.gap_instances]]
+            yield slices(problem, decisions, nodes, rng, how)
 
     @torch.no_grad()
     def measure(self, policy: Policy, device: torch.device) -> dict[str, float]:
@@ -586,9 +634,12 @@ class Validation:
         return found
 
     def _gap(self, policy: Policy, k: int, device: torch.device) -> float:
-        decisions = greedy(policy, self.problem.start(device), k=k).decisions.cpu()
-        cost = self.problem.cost(self.problem.routes(decisions))
-        return float((100 * (cost - self.reference) / np.abs(self.reference)).mean())
+        gaps = []
+        for problem, reference in self.references:
+            decisions = greedy(policy, problem.start(device), k=k).decisions.cpu()
+            cost = problem.cost(problem.routes(decisions))
+            gaps.append(100 * (cost - reference) / np.abs(reference))
+        return float(np.concatenate(gaps).mean())
 
 
 @dataclass

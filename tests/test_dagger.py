@@ -192,8 +192,7 @@ def test_sampler_mixes_corrections_in(made: tuple[Path, Corrections]) -> None:
     policy = make_policy(corrections.data.manifest.problem)
     for share in (0.0, 1.0):
         sampler = Sampler(
-            corrections.data,
-            np.arange(len(corrections.data)),
+            [(corrections.data, np.arange(len(corrections.data)))],
             Slices(tokens=64, corrected=share),
             0,
             [corrections],

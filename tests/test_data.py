@@ -15,7 +15,6 @@ from standins import labelled, plan
 from renco import data
 from renco.data import Trajectories, write_set
 from renco.files import write_atomic
-from renco.generate import generate
 from renco.manifest import MANIFEST, Manifest, read_manifest
 from renco.problems import CVRP, OP, PROBLEMS
 from renco.storage import DamagedData, array_bytes, file_hash
@@ -287,29 +286,3 @@ def test_runs_with_equal_plans_may_be_joined(stored: Trajectories) -> None:
     there = read_manifest(stored.folder)
     assert there.plan == replace(there, mean_cost=None, shards={})
     assert there.shards and there.mean_cost is not None
-
-
-def test_sets_are_joined_in_order(stored: Trajectories, tmp_path: Path) -> None:
-    """All rows of the first, then all of the second, both still checked."""
-    other = make(tmp_path / "other", replace(stored.manifest.plan, first=1000))
-    both = Trajectories.joined([stored, other])
-    assert len(both) == len(stored) + len(other)
-    places = [0, len(stored), len(both) - 1]
-    expected = [
-        stored.records([0]),
-        other.records([0]),
-        other.records([len(other) - 1]),
-    ]
-    assert (both.records(places) == np.concatenate(expected)).all()
-    both.verify()
-    assert Trajectories.joined([stored]) is stored
-
-
-def test_sets_of_different_kinds_are_not_joined(tmp_path: Path) -> None:
-    """The message names what differs, and where."""
-    small, large = (
-        generate("tsp", tmp_path / str(n), n=n, count=3, expert="none")[0]
-        for n in (5, 6)
-    )
-    with pytest.raises(ValueError, match=r"differ in n: 5 in .*, 6 in "):
-        Trajectories.joined([small, large])

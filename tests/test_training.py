@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from renco.checkpoints import load
+from renco.checkpoints import load, read_config
+from renco.cli import main
 from renco.data import Trajectories
 from renco.files import write_atomic
 from renco.generate import generate
@@ -21,11 +23,13 @@ from renco.model import EncoderConfig, Policy, PolicyConfig, link_scores
 from renco.problems import CVRP, OP, PROBLEMS, TSP
 from renco.sampling import Sampler, Slices, turned
 from renco.snapshot import read_snapshot
+from renco.testsets import open_sets
 from renco.training import (
     SNAPSHOT,
     TrainConfig,
     TrainingError,
     _build,
+    _split,
     _start,
     base_loss,
     divergence,
@@ -107,7 +111,8 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 def test_every_expert_action_is_feasible(data: Path) -> None:
     """Slices of expert solutions never ask for a masked action."""
     trajectories = Trajectories(data)
-    sampler = Sampler(trajectories, np.arange(len(trajectories)), Slices(tokens=64), 0)
+    rows = np.arange(len(trajectories))
+    sampler = Sampler([(trajectories, rows)], Slices(tokens=64), 0)
     for step in range(40):
         state, actions = sampler.batch(step, step / 40, torch.device("cpu"))
         for t in range(actions.shape[1]):
@@ -122,8 +127,9 @@ def test_slices_follow_the_expert_to_its_cost(data: Path) -> None:
     length = int(np.bincount(trajectories.lengths).argmax())
     rows = np.flatnonzero(trajectories.lengths == length)
     problem, decisions = trajectories.batch(rows)
-    nodes = trajectories.n + (1 if problem.name == "tsp" else 2)
-    state, actions = problem.slices(decisions, nodes, np.random.default_rng(0))
+    state, actions = problem.slices(
+        decisions, trajectories.nodes, np.random.default_rng(0)
+    )
     for t in range(actions.shape[1]):
         state = state.step(actions[:, t])
     assert np.allclose(state.cost.numpy(), trajectories.costs[rows], rtol=1e-5)
@@ -142,8 +148,8 @@ def test_turning_keeps_costs(data: Path) -> None:
 def test_batches_depend_on_seed_and_step_only(tours: Path) -> None:
     """A batch can be drawn again, alone."""
     data = Trajectories(tours)
-    first = Sampler(data, np.arange(20), Slices(tokens=64), 5)
-    again = Sampler(data, np.arange(20), Slices(tokens=64), 5)
+    first = Sampler([(data, np.arange(20))], Slices(tokens=64), 5)
+    again = Sampler([(data, np.arange(20))], Slices(tokens=64), 5)
     first.batch(0, 0.0, torch.device("cpu"))
     a, b = (s.batch(7, 0.5, torch.device("cpu"))[0] for s in (first, again))
     assert torch.equal(a.node, b.node) and torch.equal(a.xy, b.xy)
@@ -152,11 +158,56 @@ def test_batches_depend_on_seed_and_step_only(tours: Path) -> None:
 
 def test_the_curriculum_grows_slices(tours: Path) -> None:
     """Early slices are short, late ones reach the whole instance."""
-    sampler = Sampler(Trajectories(tours), np.arange(20), Slices(longest=6), 0)
+    sampler = Sampler([(Trajectories(tours), np.arange(20))], Slices(longest=6), 0)
     cpu = torch.device("cpu")
     early = {sampler.batch(i, 0.0, cpu)[0].node.shape[1] for i in range(30)}
     late = {sampler.batch(i, 1.0, cpu)[0].node.shape[1] for i in range(60)}
     assert max(early) == 6 and max(late) == 13 and min(early) == 5
+
+
+@pytest.fixture
+def sizes(tmp_path: Path) -> Path:
+    """A folder of sets: ten tours of 7 nodes, five of 9, and one each of 11 and 12."""
+    for n, count in ((7, 10), (9, 5), (11, 1), (12, 1)):
+        generate("tsp", tmp_path / "sizes" / f"tsp{n}", n=n, count=count, seconds=0.02)
+    return tmp_path / "sizes"
+
+
+def test_batches_come_from_all_sizes(sizes: Path) -> None:
+    """A slice may be as large as its own set, and large sets are drawn more often."""
+    parts = [(one, np.arange(len(one))) for one in open_sets(sizes)]
+    sampler, cpu = (
+        Sampler(parts, Slices(tokens=64, curriculum=0.0), 0),
+        torch.device("cpu"),
+    )
+    batches = [sampler.batch(step, 1.0, cpu)[0] for step in range(300)]
+    drawn = Counter(state.xy.shape[1] for state in batches)
+    assert sorted(drawn) == [7, 9, 11, 12] and max(drawn, key=drawn.__getitem__) == 7
+    for n in drawn:
+        assert max(s.node.shape[1] for s in batches if s.xy.shape[1] == n) == n + 1
+
+
+def test_a_model_is_trained_on_a_folder_of_sets(sizes: Path, tmp_path: Path) -> None:
+    """Every fifth or so instance is held out, whatever its size."""
+    config = replace(TINY, recurrent=None, steps=4)
+    trained, checked = _split(open_sets(sizes), None, config)
+    kept = [len(rows) for _, rows in trained]
+    assert kept == [8, 4, 1, 0] and [len(p) for p, _ in checked.references] == [2, 1, 1]
+    words = ["train", "base", "--preset", "smoke", "--steps", "3", "--threads", "1"]
+    out = ["--data", str(sizes), "--out", str(tmp_path / "run")]
+    assert main([*words, *out]) == 0
+    made = read_config(tmp_path / "run")["training"]["data"]
+    assert [(one["n"], one["count"]) for one in made] == [
+        *((11, 1), (12, 1), (7, 10), (9, 5)),
+    ]
+
+
+def test_sets_of_two_problems_are_refused(tours: Path, tmp_path: Path) -> None:
+    """The message names both, and where they are."""
+    other = trajectories("cvrp", tmp_path / "cvrp")
+    with pytest.raises(ValueError, match=r"of one problem: .*tours is tsp, .* is cvrp"):
+        train("base", TINY, data=[tours, other], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_recurrent_loss_leaves_the_base_alone(data: Path) -> None:
@@ -165,7 +216,7 @@ def test_the_recurrent_loss_leaves_the_base_alone(data: Path) -> None:
     policy = tiny(trajectories)
     policy.base.requires_grad_(False)
     policy.decoder.requires_grad_(False)
-    sampler = Sampler(trajectories, np.arange(20), Slices(tokens=64), 0)
+    sampler = Sampler([(trajectories, np.arange(20))], Slices(tokens=64), 0)
     recurrent_loss(policy, *sampler.batch(0, 1.0, torch.device("cpu")), 3).backward()
     assert all(p.grad is None for p in policy.base.parameters())
     assert all(p.grad is None for p in policy.decoder.parameters())
@@ -176,7 +227,7 @@ def test_the_recurrent_loss_is_the_mean_over_k_steps(data: Path) -> None:
     """The loss equals a loop written out by hand, for k below and above the rest."""
     trajectories = Trajectories(data)
     policy = tiny(trajectories)
-    sampler = Sampler(trajectories, np.arange(20), Slices(tokens=64), 0)
+    sampler = Sampler([(trajectories, np.arange(20))], Slices(tokens=64), 0)
     state, actions = sampler.batch(1, 1.0, torch.device("cpu"))
     for k in (1, 2, 50):
         s, h, terms = state, policy.encode(state), []
@@ -198,7 +249,7 @@ def test_training_learns(tours: Path, tmp_path: Path) -> None:
     config = replace(TINY, steps=150, recurrent=None, learning_rate=5e-3)
     train("base", config, data=tours, out=tmp_path / "run", report=lambda _: None)
     data = Trajectories(tours)
-    batch = Sampler(data, np.arange(20), Slices(batch=20, longest=12), 9).batch(
+    batch = Sampler([(data, np.arange(20))], Slices(batch=20, longest=12), 9).batch(
         3, 1.0, torch.device("cpu")
     )
     before = base_loss(tiny(data), *batch).item()
@@ -467,7 +518,7 @@ def check_snapshot(data: Path, folder: Path) -> None:
     config = replace(TINY, recurrent=None, steps=10**6, save_every=0.0)
     trajectories = Trajectories(data)
     run = _start(tiny_base(trajectories, config), config)
-    read_snapshot(folder / SNAPSHOT, run, settings("base", config, trajectories))
+    read_snapshot(folder / SNAPSHOT, run, settings("base", config, [trajectories]))
     assert run.step > 0
 
 

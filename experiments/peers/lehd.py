@@ -140,7 +140,7 @@ def train(
         policy = LEHD(config, layers)
     average = Average(policy, 0.999)
     rules = optimizers(policy, "adamw", 1e-3, 0.01)
-    sampler = Sampler(data, np.arange(len(data)), Slices(), seed)
+    sampler = Sampler([(data, np.arange(len(data)))], Slices(), seed)
     device, began, spoken = torch.device("cpu"), monotonic(), 0.0
     step, recent = 0, []
     while (progress := (monotonic() - began) / (60 * minutes)) < 1:

@@ -14,7 +14,7 @@ def train(
     ],
     data: Annotated[
         list[str],
-        typer.Option(metavar="DIR", help="Labelled set, or several: renco generate."),
+        typer.Option(metavar="DIR", help="Labelled set, or a folder of sets."),
     ],
     out: Annotated[
         str, typer.Option(metavar="DIR", help="Folder of the model, log and snapshot.")
@@ -71,6 +71,9 @@ def train(
     Then the recurrent encoder: `renco train recurrent --base runs/base
     --data data/tsp100 --out runs/rec`
 
+    Sets of several sizes train one model: repeat `--data`, or name the folder that
+    `renco generate --from` made of your files.
+
     A trial of a minute: `renco train base --preset smoke --data data/x --out runs/x`
 
     Several processes: `torchrun --nproc-per-node=4 -m renco train base ...`
@@ -84,15 +87,14 @@ def train(
     finite("--minutes", minutes, positive=True)
     from dataclasses import replace
 
-    from renco.data import Trajectories
     from renco.solver import find_device, using_threads
-    from renco.testsets import open_data
+    from renco.testsets import open_data, open_sets
     from renco.training import TrainConfig
     from renco.training import preset as find_preset
     from renco.training import train as run
 
     where = find_device(device)
-    trajectories = Trajectories.joined([open_data(folder) for folder in data])
+    sets = [one for source in data for one in open_sets(source)]
     if config is not None:
         settings = TrainConfig.from_toml(config)
     else:
@@ -110,7 +112,7 @@ def train(
         run(
             stage,
             settings,
-            data=trajectories,
+            data=sets,
             out=out,
             val=None if val is None else open_data(val),
             base=base,
