@@ -98,16 +98,13 @@ class Corrections:
         return np.flatnonzero(self.own + 2 <= self.data.lengths)
 
     def place(self, rng: np.random.Generator) -> tuple[int, int]:
-        """Draws the length of the solutions of a batch, and the step it begins at.
+        """Draws the length of the solutions of a batch.
 
-        Half of the batches begin where a policy stopped; the others later, where its
-        mistakes still lie about.
+        Returns:
+            The length, and the first step from which on an expert has decided.
         """
-        row = self.rows[rng.integers(len(self.rows))]
-        length, step = int(self.data.lengths[row]), int(self.own[row])
-        if rng.random() < 0.5:
-            step = int(rng.integers(step, length - 1))
-        return length, step
+        length = int(self.data.lengths[self.rows[rng.integers(len(self.rows))]])
+        return length, int(self.own[self.groups[length][0]])
 
     def batch(
         self, length: int, step: int, rows: int, rng: np.random.Generator

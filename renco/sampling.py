@@ -33,6 +33,8 @@ class Slices:
         longest: Nodes of the largest slice at the start of the curriculum.
         curriculum: Share of the training during which `longest` grows to the whole
             instance; 0 trains on all sizes from the start.
+        favor: Draws slices as often as this power of their size says; 0 draws all sizes
+            alike. Most of what a trained policy loses it loses early, in large states.
         rotate: Also turn instances by any angle, not only by quarters.
         order: Arrangement of CVRP routes: random, sorted (fullest first) or mixed.
         corrected: Share of the batches that are corrections, where there are some.
@@ -43,6 +45,7 @@ class Slices:
     shortest: int = 5
     longest: int = 40
     curriculum: float = 0.5
+    favor: float = 0.0
     rotate: bool = False
     order: RouteOrder = "sorted"
     corrected: float = 0.5
@@ -51,6 +54,8 @@ class Slices:
         """Raises ValueError naming a setting out of range."""
         if self.tokens < 8 or self.batch < 0 or self.shortest < 3:
             raise ValueError(f"tokens >= 8, batch >= 0, shortest >= 3: got {self}")
+        if not 0 <= self.favor < 100:
+            raise ValueError(f"favor must be in 0..100, got {self.favor}")
         for name in ("curriculum", "corrected"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)}")
@@ -104,7 +109,8 @@ class Sampler:
     def _corrected(self, rng: np.random.Generator, device: torch.device) -> Batch:
         sizes = np.array([len(given.rows) for given in self.corrections])
         given = self.corrections[rng.choice(len(sizes), p=sizes / sizes.sum())]
-        length, step = given.place(rng)
+        length, low = given.place(rng)
+        step = length - self._drawn(2, length - low, rng)
         rows = self._rows(given.data.nodes - step)
         problem, decisions = given.batch(length, step, rows, rng)
         problem = turned(problem, rng, self.how.rotate)
@@ -125,11 +131,17 @@ class Sampler:
         """Draws the number of nodes of a slice of solutions of some length."""
         how, largest = self.how, data.nodes
         if data.manifest.problem == "op":  # what is never visited stays open
-            return int(rng.integers(largest - length + 2, largest, endpoint=True))
+            return largest - length + self._drawn(2, length, rng)
         grown = 1.0 if how.curriculum == 0 else min(1.0, progress / how.curriculum)
         reach = how.longest + (largest - how.longest) * grown
         high = min(largest, max(how.shortest, int(reach)))
-        return int(rng.integers(min(how.shortest, high), high, endpoint=True))
+        return self._drawn(min(how.shortest, high), high, rng)
+
+    def _drawn(self, low: int, high: int, rng: np.random.Generator) -> int:
+        """Draws a size, both bounds included, the large ones more often if favored."""
+        sizes = np.arange(low, high + 1)
+        weights = (sizes / high) ** self.how.favor
+        return int(rng.choice(sizes, p=weights / weights.sum()))
 
 
 def slices(

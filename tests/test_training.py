@@ -16,6 +16,7 @@ import torch
 
 from renco.checkpoints import load, read_config
 from renco.cli import main
+from renco.dagger import Corrections
 from renco.data import Trajectories
 from renco.files import write_atomic
 from renco.generate import generate
@@ -165,6 +166,21 @@ def test_the_curriculum_grows_slices(tours: Path) -> None:
     assert max(early) == 6 and max(late) == 13 and min(early) == 5
 
 
+@pytest.mark.parametrize("corrected", [0.0, 1.0])
+def test_large_slices_are_favored(data: Path, corrected: float) -> None:
+    """As often as a power of their decisions, from the data or from corrections."""
+    trajectories = Trajectories(data)
+    own = Corrections(trajectories, np.ones(len(trajectories), dtype=np.int64))
+    means = []
+    for favor in (0.0, 3.0):
+        how = Slices(tokens=64, curriculum=0.0, favor=favor, corrected=corrected)
+        sampler = Sampler([(trajectories, np.arange(24))], how, 0, [own])
+        drawn = [sampler.batch(i, 1.0, torch.device("cpu"))[1] for i in range(200)]
+        means.append(np.mean([actions.shape[1] for actions in drawn]))
+    # Over sizes up to m the mean of the even is m / 2, that of the favored 4 m / 5.
+    assert 1.2 * means[0] < means[1] < 1.7 * means[0]
+
+
 @pytest.fixture
 def sizes(tmp_path: Path) -> Path:
     """A folder of sets: ten tours of 7 nodes, five of 9, and one each of 11 and 12."""
@@ -188,17 +204,20 @@ def test_batches_come_from_all_sizes(sizes: Path) -> None:
 
 
 def test_a_model_is_trained_on_a_folder_of_sets(sizes: Path, tmp_path: Path) -> None:
-    """Every fifth or so instance is held out, whatever its size."""
+    """What is held out is spread over all of them."""
     config = replace(TINY, recurrent=None, steps=4)
     trained, checked = _split(open_sets(sizes), None, config)
-    kept = [len(rows) for _, rows in trained]
-    assert kept == [8, 4, 1, 0] and [len(p) for p, _ in checked.references] == [2, 1, 1]
+    assert [len(rows) for _, rows in trained] == [1, 1, 8, 4]
+    assert [len(problem) for problem, _ in checked.references] == [2, 1]
     words = ["train", "base", "--preset", "smoke", "--steps", "3", "--threads", "1"]
     out = ["--data", str(sizes), "--out", str(tmp_path / "run")]
     assert main([*words, *out]) == 0
     made = read_config(tmp_path / "run")["training"]["data"]
     assert [(one["n"], one["count"]) for one in made] == [
-        *((11, 1), (12, 1), (7, 10), (9, 5)),
+        (11, 1),
+        (12, 1),
+        (7, 10),
+        (9, 5),
     ]
 
 
