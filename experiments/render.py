@@ -35,7 +35,7 @@ from views import (
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
 QUOTED = Path(__file__).parent / "quoted.csv"
-DECODE, EQUAL = "decode.jsonl", "equal.csv"
+DECODE, EQUAL, REGRET = "decode.jsonl", "equal.csv", "regret.csv"
 SECTION = re.compile(
     r"(?P<begin><!-- begin (?P<name>[\w-]+) -->\n).*?(?P<end><!-- end (?P=name) -->)",
     re.DOTALL,
@@ -291,6 +291,35 @@ def equal_table(folder: Path) -> list[str]:
     return table(heading, rows)
 
 
+def regret_table(folder: Path) -> list[str]:
+    """Where greedy construction loses what it loses."""
+    path = folder / REGRET
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        every = list(csv.DictReader(file))
+    rows = []
+    for row in every:
+        what = ("model", "dataset", "by")
+        alike = [r for r in every if all(r[name] == row[name] for name in what)]
+        low, high = (f"{100 * float(row[end]):.0f}" for end in ("low", "high"))
+        points, total = (
+            sum(float(r["regret"]) for r in some) for some in ([row], alike)
+        )
+        rows.append(
+            [
+                *(row["dataset"], row["by"], f"{low} to {high} %"),
+                *(f"{100 * float(row['decisions']):.0f}", number(points)),
+                *(number(100 * points / total, 0), row["instances"]),
+            ]
+        )
+    heading = [
+        *("set", "by", "from", "% of the decisions", "points of gap", "% of the gap"),
+        "instances",
+    ]
+    return table(heading, rows)
+
+
 def table1(found: Found) -> list[str]:
     """Table 1: measured rows, and the paper's, quoted."""
     rows = []
@@ -353,6 +382,7 @@ def sections(found: Found, folder: Path) -> dict[str, list[str]]:
         ],
         "table1": table1(found),
         "equal": equal_table(folder),
+        "regret": regret_table(folder),
         "negative": on_negative_gaps(found) if found else [],
     }
 
@@ -363,6 +393,7 @@ COMMANDS = {
     "machines": "run.py all",
     "negative": "run.py all",
     "equal": "equal.py",
+    "regret": "regret.py",
 }
 """What to run for a section that is not named like an item."""
 

@@ -1,5 +1,6 @@
 """How the experiments measure: roles, rows, and what is measured again."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import equal
 import numpy as np
 import pytest
+import regret
 import torch
 from conftest import make_policy
 from fold import fold
@@ -35,6 +37,7 @@ from renco.checkpoints import save_policy
 from renco.construct import beam_search, greedy
 from renco.data import Trajectories
 from renco.experts import ExpertFailed
+from renco.generate import generate
 from renco.model import EncoderConfig
 from renco.problems import PROBLEMS, Infeasible, Problem, Routes
 from renco.sampling import Sampler, Slices
@@ -423,3 +426,33 @@ def test_a_folded_model_computes_the_same() -> None:
     fold(policy)
     assert all(block.alpha_ff == 1 for block in policy.base.blocks)
     torch.testing.assert_close(policy.update(policy.encode(state), after), before)
+
+
+@pytest.mark.parametrize("problem", sorted(PROBLEMS))
+def test_regrets_of_all_decisions_are_the_gap(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is negative, and they add up, by step as by sureness."""
+    pytest.importorskip("fast_tsp" if problem == "tsp" else "pyvrp")
+    (data,) = generate(problem, tmp_path, n=12, count=2, seconds=0.1)
+    policy = make_policy(problem)
+    instances = data.instances(slice(None))
+    found = greedy(policy, instances.start(), k=1000).decisions
+    cost = instances.cost(instances.routes(found))
+    monkeypatch.setattr(regret, "TABLE", tmp_path / "regret.csv")
+    monkeypatch.setattr(regret, "load", lambda name: policy)
+    monkeypatch.setattr(regret, "open_data", lambda name: data)
+    monkeypatch.setattr("sys.argv", ["regret.py", "--seconds", "0.02"])
+    regret.main()
+    regret.main()
+    text = (tmp_path / "regret.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len(rows) == 8 and min(float(row["regret"]) for row in rows) >= 0
+    expected = (100 * (cost - data.costs) / abs(data.costs)).mean()
+    for by in regret.BOUNDS:
+        some = [row for row in rows if row["by"] == by]
+        assert sum(float(row["decisions"]) for row in some) == pytest.approx(
+            1, abs=1e-3
+        )
+        total = sum(float(row["regret"]) for row in some)
+        assert total == pytest.approx(expected, abs=1e-2)
