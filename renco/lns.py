@@ -112,8 +112,8 @@ class LNSSettings:
 
 _OURS = {"n_least": 25, "b_sub": 4, "b_least": 1, "polish": True}
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "tsp": {"n_sub": 100, **_OURS, "b_sub": 16, "kicks": 500},
-    "cvrp": {"n_sub": 50, **_OURS, "kicks": 4000},
+    "tsp": {"n_sub": 100, **_OURS, "b_sub": 16, "kicks": 2000},
+    "cvrp": {"n_sub": 50, **_OURS, "kicks": 16_000},
     "op": {"n_sub": 100, **_OURS, "share": 0.5},
 }
 """What is best on two cores, by problem."""

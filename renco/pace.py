@@ -14,7 +14,7 @@ GRACE = 0.1
 """Seconds by which a step may overrun the limit rather than be dropped."""
 ASIDE = 0.2
 """Part of the time that local moves may take."""
-KICKING = 0.5
+KICKING = 0.8
 """Part of the time that kicks may take."""
 TOKENS_PER_CORE = 1024
 """Nodes, times beams, that keep a core busy; more at once are no faster."""
