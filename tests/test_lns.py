@@ -520,10 +520,14 @@ def test_sigterm_returns_the_best_so_far() -> None:
     """A terminated search still answers."""
     problem = instances("op", 1, 40)
     kill = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGTERM])
+
+    def begun(progress: Progress) -> None:
+        if not kill.is_alive() and not progress.iterations:
+            kill.start()
+
     with terminate_as_interrupt():
-        kill.start()
         result = large_neighborhood_search(
-            NearestPolicy("op"), problem, GREEDY, MaxRuntime(30)
+            NearestPolicy("op"), problem, GREEDY, MaxRuntime(30), callback=begun
         )
     assert result.interrupted
     assert result.cost == problem.cost(result.routes)
