@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -36,7 +36,8 @@ class Slices:
         favor: Draws slices as often as this power of their size says; 0 draws all sizes
             alike. Most of what a trained policy loses it loses early, in large states.
         rotate: Also turn instances by any angle, not only by quarters.
-        order: Arrangement of CVRP routes: random, sorted (fullest first) or mixed.
+        order: Arrangement of CVRP routes: random, sorted (fullest first), mixed, or far
+            (the farthest first, the emptiest last).
         corrected: Share of the batches that are corrections, where there are some.
     """
 
@@ -59,8 +60,9 @@ class Slices:
         for name in ("curriculum", "corrected"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)}")
-        if self.order not in ("random", "sorted", "mixed"):
-            raise ValueError(f"order must be random, sorted or mixed: {self.order!r}")
+        if self.order not in get_args(RouteOrder):
+            known = ", ".join(get_args(RouteOrder))
+            raise ValueError(f"order must be one of {known}: {self.order!r}")
 
 
 class Sampler:

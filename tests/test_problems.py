@@ -1,6 +1,7 @@
 """The rules of each problem, on instances small enough to check by hand."""
 
 import itertools
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from renco.metrics import distance
 from renco.problems import CVRP, OP, PROBLEMS, TSP, Infeasible, Problem
+from renco.problems.base import RouteOrder
 from renco.problems.cvrp import CAPACITY, default_capacity
 from renco.state import State
 
@@ -492,7 +494,7 @@ def test_tsp_slices_are_pieces_of_the_tour() -> None:
         problem.slices(decisions, 9, rng)
 
 
-@pytest.mark.parametrize("order", ["random", "sorted", "mixed"])
+@pytest.mark.parametrize("order", get_args(RouteOrder))
 def test_cvrp_slices_follow_the_same_solution(order: str) -> None:
     """Rearranged routes are the same routes; the labels are feasible actions."""
     problem = CVRP.random(20, 9, capacity=15)
@@ -525,6 +527,27 @@ def test_sorted_slices_have_the_slack_last() -> None:
     for i, solution in enumerate(problem.routes(arranged)):
         loads = [problem.demands[i, route].sum() for route in solution]
         assert loads == sorted(loads, reverse=True)
+
+
+def test_far_routes_come_first_and_the_emptiest_last() -> None:
+    """Also among those that follow what is begun."""
+    problem = CVRP.random(20, 9, capacity=15)
+    decisions = rollout(problem.start(), seed=1)[1].numpy()
+    rng, compared = np.random.default_rng(0), 0
+    for begun in (0, 3):
+        arranged = problem.arranged(decisions, begun, rng, "far")
+        np.testing.assert_array_equal(arranged[:, :begun], decisions[:, :begun])
+        done = (arranged[:, :begun] % 2).sum(1) + (begun > 0)
+        solutions = problem.routes(torch.from_numpy(arranged))
+        for i, (solution, first) in enumerate(zip(solutions, done, strict=True)):
+            rest = solution[first:]
+            away = np.linalg.norm(problem.coords[i] - problem.coords[i, 0], axis=-1)
+            farthest = [away[route].max() for route in rest[:-1]]
+            assert farthest == sorted(farthest, reverse=True)
+            loads = [problem.demands[i, route].sum() for route in rest]
+            assert not loads or loads[-1] == min(loads)
+            compared += len(loads) > 2
+    assert compared > 10
 
 
 def test_what_is_begun_stays_when_routes_are_rearranged() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from renco import metrics
 from renco.state import State
 
-RouteOrder = Literal["random", "sorted", "mixed"]
+RouteOrder = Literal["random", "sorted", "far", "mixed"]
 
 Routes = list[list[int]]
 """Node ids in order of visit: one route (TSP, OP) or several (CVRP), no depot."""

@@ -293,7 +293,8 @@ class CVRP(Problem):
             nodes: Size of the path problems, current node and depot included.
             rng: Source of randomness.
             order: How routes are arranged: at random, sorted (fullest first, so the
-                slack comes last), or half of the rows each.
+                slack comes last), half of the rows each ("mixed"), or far (the
+                emptiest last, the others by their farthest customer).
 
         Returns:
             The path problems with their nodes in the expert's order, and the
@@ -317,23 +318,45 @@ class CVRP(Problem):
         route = via.cumsum(1)
         row = np.arange(batch)[:, None]
         key = rng.random((batch, n + 1))
+        number = np.arange(n + 1)
+        fixed = np.zeros((batch, n + 1), bool)
+        if begun:
+            fixed = number <= route[:, begun - 1 : begun]
         if order != "random":
             load = np.zeros((batch, n + 1))
             np.add.at(load, (row, route), self.demands[row, node])
-            by_load = 1.0 - load / self.capacity[:, None]
+            ranked = 1.0 - load / self.capacity[:, None]
+            if order == "far":
+                ranked = self._by_distance(node, route, np.where(fixed, -1.0, ranked))
             sort = np.ones((batch, 1), bool)
             if order == "mixed":
                 sort = rng.random((batch, 1)) < 0.5
-            # Equally full routes still come in random order.
-            key = np.where(sort, by_load + 1e-6 * key, key)
-        reverse = rng.random((batch, n + 1)) < 0.5
-        if begun:
-            number = np.arange(n + 1)
-            fixed = number <= route[:, begun - 1 : begun]
-            key, reverse = np.where(fixed, number - n - 2.0, key), reverse & ~fixed
+            # Equal routes still come in random order.
+            key = np.where(sort, ranked + 1e-6 * key, key)
+        reverse = (rng.random((batch, n + 1)) < 0.5) & ~fixed
+        key = np.where(fixed, number - n - 2.0, key)
         place = np.arange(n) * np.where(reverse[row, route], -1, 1)
         sequence = np.lexsort((place, route, key[row, route]), axis=1)
         node, route = node[row, sequence], route[row, sequence]
         starts = np.zeros((batch, n), dtype=np.int64)
         starts[:, 1:] = route[:, 1:] != route[:, :-1]
         return np.asarray(node * 2 + starts)
+
+    def _by_distance(
+        self,
+        node: Int[ndarray, "batch step"],
+        route: Int[ndarray, "batch step"],
+        room: Float64[ndarray, "batch number"],
+    ) -> Float64[ndarray, "batch number"]:
+        """Returns keys that sort routes: far ones first, the one with most room last.
+
+        Most routes are as good as full, and by fullness in no order that could be
+        learnt; far customers that were left behind are the dearest.
+        """
+        row = np.arange(len(node))[:, None]
+        depot, there = self.coords[:, :1], self.coords[row, node]
+        away = np.zeros_like(room)
+        np.maximum.at(away, (row, route), np.linalg.norm(there - depot, axis=-1))
+        emptiest = np.where(away > 0, room, -1.0).argmax(1)
+        away[row[:, 0], emptiest] = -1.0
+        return -away
