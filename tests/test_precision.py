@@ -63,7 +63,7 @@ def likeliest(policy: Policy, state: State, k: int) -> list[torch.Tensor]:
 def test_trained_models_decide_alike_in_bfloat16(name: str) -> None:
     """On states that both see, a trained model takes the same decisions."""
     exact, rounded = load(name), load(name, precision="bfloat16")
-    problem = PROBLEMS[exact.config.problem].random(8, 60, seed=5)
+    problem = PROBLEMS[exact.config.problem].random(32, 60, seed=5)
     k = 1000 if exact.recurrent is not None else 1
     a, b = (likeliest(p, problem.start(), k) for p in (exact, rounded))
     same = torch.stack([x == y for x, y in zip(a, b, strict=True)]).float().mean()
