@@ -12,6 +12,7 @@ replace those of the same set.
 
 import argparse
 import csv
+import io
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -24,6 +25,7 @@ from renco.checkpoints import load
 from renco.construct import greedy
 from renco.dagger import COMPLETE, LEAST_LEFT, SECONDS
 from renco.experts import Solver, find
+from renco.files import write_atomic
 from renco.model import Policy
 from renco.problems import Problem
 from renco.solver import default_model
@@ -128,10 +130,11 @@ def write(rows: list[dict[str, object]], dataset: str) -> None:
     if TABLE.exists():
         with TABLE.open(encoding="utf-8", newline="") as file:
             kept += [row for row in csv.DictReader(file) if row["dataset"] != dataset]
-    with TABLE.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *rows])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([*kept, *rows])
+    write_atomic(TABLE, text.getvalue().encode())
 
 
 if __name__ == "__main__":
