@@ -18,6 +18,8 @@ KICKING = 0.8
 """Part of the time that kicks may take."""
 TOKENS_PER_CORE = 1024
 """Nodes, times beams, that keep a core busy; more at once are no faster."""
+GROWTH = 4
+"""How much more than all before it an iteration may do: first gains come early."""
 TOKENS_ON_GPU = 1 << 18
 CORE_SPEED = 1e11
 """Floating-point operations per second that no core exceeds in practice."""
@@ -36,6 +38,7 @@ class Pace:
         self._stop = stop
         self._began = self._last = self._step = perf_counter()
         self._unit = inf  # seconds per beam and squared size; not known yet
+        self._work = 0  # beams times squared size, so far
 
     @property
     def limited(self) -> bool:
@@ -94,7 +97,9 @@ class Pace:
 
     def solved(self, rows: int, size: int) -> None:
         """Notes that so many beams of sub-problems were solved since `begin`."""
-        self._unit = (perf_counter() - self._last) / (rows * size**2)
+        work = rows * size**2
+        self._unit = (perf_counter() - self._last) / work
+        self._work += work
 
     def times(self, seconds: float, share: float) -> int:
         """Returns how often something that long fits into a share of what is left."""
@@ -104,12 +109,14 @@ class Pace:
         """Returns sub-problems per instance and beam width of the next iteration.
 
         The given ones, or less where they would overrun the time limit. The first
-        iteration under a limit is the smallest: it measures the pace.
+        iteration under a limit is the smallest: it measures the pace. The next ones
+        grow, so that a slow policy on a large instance has something to show soon.
         """
         if not self.limited:
             return count, width
         # As many steps as nodes, each over all nodes that are left.
-        rows = int(max(0.0, self.left()) / (self._unit * size**2))
+        work = min(max(0.0, self.left()) / self._unit, GROWTH * self._work)
+        rows = int(work / size**2)
         count = max(1, min(count, rows // (width * batch)))
         return count, max(1, min(width, rows // (count * batch)))
 
@@ -127,14 +134,20 @@ def least_seconds(policy: Policy, n: int, k: int) -> float:
     Known without running the network even once, which for a large instance takes
     longer than a short limit.
     """
-    weights = [
-        sum(weight.numel() for weight in encoder.parameters())
-        for encoder in (policy.base, policy.recurrent)
-        if encoder is not None
-    ]
-    per_node = weights[0] / k + weights[-1] * (1 - 1 / k)
-    # A multiplication and an addition per weight, for n + (n - 1) + ... nodes.
-    return per_node * n**2 / (CORE_SPEED * torch.get_num_threads())
+    parts = (
+        (policy.base, policy.config.base),
+        (policy.recurrent, policy.config.recurrent),
+    )
+    work = []
+    for encoder, shape in parts:
+        if encoder is None or shape is None:
+            continue
+        # A multiplication and an addition per weight, for n + (n - 1) + ... nodes;
+        # the same twice (scores, values) for all pairs of as many nodes.
+        weights = sum(weight.numel() for weight in encoder.parameters())
+        work.append(weights * n**2 + 4 * shape.layers * shape.d * n**3 / 3)
+    operations = work[0] / k + work[-1] * (1 - 1 / k)
+    return operations / (CORE_SPEED * torch.get_num_threads())
 
 
 @torch.inference_mode()

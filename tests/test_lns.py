@@ -25,6 +25,7 @@ from renco.lns import (
     large_neighborhood_search,
 )
 from renco.model import EncoderConfig, Policy, PolicyConfig
+from renco.pace import GROWTH, Pace
 from renco.problems import CVRP, OP, PROBLEMS, TSP, Infeasible, Problem, Routes
 from renco.quick import quick_start
 from renco.state import State
@@ -403,6 +404,21 @@ def test_the_time_limit_is_used_to_search() -> None:
     )
     assert result.iterations > 0
     assert result.cost < problem.cost(start)
+
+
+def test_iterations_begin_small_under_a_time_limit() -> None:
+    """Each does at most some times what all before it did, until all is done."""
+    pace, planned, done = Pace(MaxRuntime(3600)), [], 0
+    while not planned or planned[-1] < 40 * 16:
+        count, width = pace.plan(40, 16, batch=1, size=20)
+        assert count == 1 or width == 16
+        planned.append(count * width)
+        assert planned[-1] <= max(1, GROWTH * done)
+        pace.begin()
+        pace.solved(count * width, 20)
+        done += count * width
+    assert 3 < len(planned) < 8
+    assert Pace(MaxIterations(1)).plan(40, 16, batch=1, size=20) == (40, 16)
 
 
 def test_history_falls_and_ends_with_the_result() -> None:
