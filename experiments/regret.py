@@ -19,11 +19,13 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy import ndarray
+from protocol import SHOWN, now
 from rows import RESULTS
 
-from renco.checkpoints import load
+from renco.checkpoints import load, read_config
 from renco.construct import greedy
 from renco.dagger import COMPLETE, LEAST_LEFT, SECONDS
+from renco.evaluate import commit
 from renco.experts import Solver, find
 from renco.files import write_atomic
 from renco.model import Policy
@@ -33,7 +35,8 @@ from renco.testsets import open_data
 
 TABLE = RESULTS / "regret.csv"
 COLUMNS = (
-    *("model", "dataset", "k", "expert", "seconds", "instances"),
+    *("date", "commit", "model", "model_sha256", "dataset", "k", "expert", "seconds"),
+    "instances",
     *("by", "low", "high", "decisions", "regret"),
 )
 BOUNDS = {"step": (0.0, 0.25, 0.5, 0.75, 1.0), "sureness": (0.0, 0.5, 0.7, 0.9, 1.0)}
@@ -101,7 +104,8 @@ def main() -> None:
     given = parser.parse_args()
     data = open_data(given.data)
     problem = data.instances(slice(given.instances))
-    policy = load(given.model or default_model(problem.name))
+    model = given.model or default_model(problem.name)
+    policy = load(model)
     expert = find(COMPLETE[problem.name], problem.name)
     seconds = given.seconds or SECONDS[problem.name]
     decisions, sure = rolled_out(policy, problem, given.k)
@@ -113,7 +117,9 @@ def main() -> None:
         found["regret"] += regrets(one, steps, data.costs[i], expert, seconds).tolist()
         print(f"{i + 1}/{len(decisions)}", end="\r", flush=True)
     about = {
-        **{"model": policy.name, "dataset": given.data, "k": given.k},
+        **{"date": now(), "commit": commit(), "model": policy.name},
+        "model_sha256": read_config(model)["sha256"][:SHOWN],
+        **{"dataset": given.data, "k": given.k},
         **{"expert": f"{expert.name} {expert.version}", "seconds": seconds},
         "instances": len(problem),
     }

@@ -440,9 +440,10 @@ def test_regrets_of_all_decisions_are_the_gap(
     found = greedy(policy, instances.start(), k=1000).decisions
     cost = instances.cost(instances.routes(found))
     monkeypatch.setattr(regret, "TABLE", tmp_path / "regret.csv")
-    monkeypatch.setattr(regret, "load", lambda name: policy)
+    save_policy(policy, tmp_path / "model")
     monkeypatch.setattr(regret, "open_data", lambda name: data)
-    monkeypatch.setattr("sys.argv", ["regret.py", "--seconds", "0.02"])
+    given = ["--model", str(tmp_path / "model"), "--seconds", "0.02"]
+    monkeypatch.setattr("sys.argv", ["regret.py", *given])
     regret.main()
     regret.main()
     text = (tmp_path / "regret.csv").read_text(encoding="utf-8")
