@@ -5,10 +5,10 @@
 The plain loop is what one writes first for the same network and the same slices:
 separate projections, scores times softmax, norms and residuals as they stand in the
 paper, AdamW parameter by parameter, and slices of all lengths padded to the longest
-of their batch. `plain, no padding` has one length per batch, as our loop has. All
-three are measured in turn, in float32, with the same number of slices per batch. The
-last line is JSON; `peak` is the share of the fastest matrix product here that the
-model's own matrix products amount to.
+of their batch. `plain, no padding` has one length per batch, as our loop has. These
+are in float32; `ours, bfloat16` has matrix products in bfloat16. All are measured in
+turn, with the same number of slices per batch. The last line is JSON; `peak` is the
+share of the fastest matrix product here that the model's own matrix products amount to.
 """
 
 import argparse
@@ -101,12 +101,11 @@ def flops(size: EncoderConfig, nodes: int) -> float:
     return 3.0 * size.layers * (linear + attention)
 
 
-def padded(sampler: Sampler, rows: int, config: PolicyConfig) -> Iterator[Any]:
+def padded(data: Trajectories, rows: int, config: PolicyConfig) -> Iterator[Any]:
     """Yields batches of slices of any length, padded to the longest of them."""
     rng = np.random.default_rng(0)
-    data = sampler.data
     while True:
-        sizes = rng.integers(5, sampler.largest, rows, endpoint=True)
+        sizes = rng.integers(5, data.nodes, rows, endpoint=True)
         problem, decisions = data.batch(rng.integers(0, len(data), rows))
         parts = []
         for row, nodes in enumerate(sizes):
@@ -145,22 +144,27 @@ def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
     wanted = PolicyConfig.for_state(
         start, base=config.base, zoom=True, relative=True, geometry=True
     )
-    ours, plain, unpadded = Policy(wanted), Plain(Policy(wanted)), Plain(Policy(wanted))
+    plain, unpadded = Plain(Policy(wanted)), Plain(Policy(wanted))
     how = Slices(curriculum=0.0)
     sampler = Sampler([(data, np.arange(len(data)))], how, 0)
-    fast = optimizers(ours, config.optimizer, 1e-3, 0.01)
     slow, middle = (
         [torch.optim.AdamW(p.parameters(), foreach=False)] for p in (plain, unpadded)
     )
     # As many slices as our batches have on average.
-    rows = how.tokens // ((how.shortest + sampler.largest) // 2)
-    batches = padded(sampler, rows, wanted)
+    rows = how.tokens // ((how.shortest + data.nodes) // 2)
+    batches = padded(data, rows, wanted)
     steps = iter(range(1 << 30))
 
-    def our_step() -> list[int]:
-        state, actions = sampler.batch(next(steps), 1.0, torch.device("cpu"))
-        update(fast, base_loss(ours, state, actions), ours)
-        return [state.node.shape[1]] * len(actions)
+    def our_step(precision: str) -> Callable[[], list[int]]:
+        ours = Policy(wanted).mix(precision)
+        fast = optimizers(ours, config.optimizer, 1e-3, 0.01)
+
+        def step() -> list[int]:
+            state, actions = sampler.batch(next(steps), 1.0, torch.device("cpu"))
+            update(fast, base_loss(ours, state, actions), ours)
+            return [state.node.shape[1]] * len(actions)
+
+        return step
 
     def plain_step() -> list[int]:
         seen, mask, sizes = next(batches)
@@ -174,7 +178,12 @@ def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
         update(middle, unpadded.loss(seen, mask), unpadded)
         return [state.node.shape[1]] * len(mask)
 
-    return {"ours": our_step, "plain": plain_step, "plain, no padding": unpadded_step}
+    return {
+        "ours": our_step("float32"),
+        "ours, bfloat16": our_step("bfloat16"),
+        "plain": plain_step,
+        "plain, no padding": unpadded_step,
+    }
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The policy of section 3.2: base encoder E, recurrent encoder U, decoder D."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -220,6 +220,8 @@ class Block(nn.Module):
         self.slopes: nn.Parameter | None = None
         if geometry:
             self.slopes = nn.Parameter(_distance_slopes(config))
+        # Precision of matrix products, where it is not that of the weights.
+        self.products: torch.dtype | None = None
 
     def forward(
         self,
@@ -229,24 +231,35 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch node d"]:
         """Returns x plus attention plus feed-forward."""
         batch, n, d = x.shape
+        dtype = self.products or x.dtype
         x = x.reshape(batch * n, d)
-        qkv = self._qkv(rms_normalized(x), where)
+        qkv = self._qkv(rms_normalized(x).to(dtype), where)
         q, k, v = qkv.view(batch, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = attention(q, k, v, mask).transpose(1, 2).reshape(batch * n, d)
-        x = torch.addmm(x, mixed, (self.out.weight * self.alpha_attention).t())
-        hidden = F.linear(
-            rms_normalized(x), self.up.weight * self.norm_ff, self.up.bias
-        )
-        down = (self.down.weight * self.alpha_ff).t()
-        return torch.addmm(x, F.relu(hidden), down).view(batch, n, d)
+        x = plus_product(x, mixed, self.out.weight * self.alpha_attention)
+        weight = (self.up.weight * self.norm_ff).to(dtype)
+        hidden = F.linear(rms_normalized(x).to(dtype), weight, self.up.bias.to(dtype))
+        x = plus_product(x, F.relu(hidden), self.down.weight * self.alpha_ff)
+        return x.view(batch, n, d)
 
     def _qkv(self, x: Tensor, where: Tensor | None) -> Tensor:
-        weight = self.qkv.weight * self.norm_attention
+        weight = (self.qkv.weight * self.norm_attention).to(x.dtype)
+        bias = self.qkv.bias.to(x.dtype)
         if self.slopes is None or where is None:
-            return F.linear(x, weight, self.qkv.bias)
+            return F.linear(x, weight, bias)
         slopes = F.pad(self.slopes, (0, 0, 0, x.shape[1]))  # none for the values
-        near = F.linear(where, slopes.to(where.dtype)).to(x.dtype) + self.qkv.bias
+        near = F.linear(where, slopes.to(where.dtype)).to(x.dtype) + bias
         return near.addmm_(x, weight.t())
+
+
+def plus_product(
+    x: Float[Tensor, "token d"],
+    y: Float[Tensor, "token any"],
+    weight: Float[Tensor, "d any"],
+) -> Float[Tensor, "token d"]:
+    """Returns x + y W^T, the product in the precision of y, the sum in that of x."""
+    weight = weight.to(y.dtype).t()
+    return torch.addmm(x, y, weight) if x.dtype == y.dtype else x + y @ weight
 
 
 def rms_normalized(x: Float[Tensor, "*any d"]) -> Float[Tensor, "*any d"]:
@@ -261,6 +274,12 @@ def attention(
     mask: Bool[Tensor, "batch 1 1 node"] | None = None,
 ) -> Float[Tensor, "batch head node dim"]:
     """Scaled dot-product attention to the nodes that a mask leaves."""
+    if q.requires_grad and q.device.type == "cpu" and q.dtype == torch.bfloat16:
+        # Backwards, small heads in bfloat16 take three times as long on a CPU.
+        mixed = F.scaled_dot_product_attention(
+            q.float(), k.float(), v.float(), attn_mask=mask
+        )
+        return mixed.to(q.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
@@ -382,6 +401,16 @@ def fast_bfloat16(like: Tensor) -> bool:
     return bool(features.get("amx_bf16") or features.get("avx512_bf16"))
 
 
+def chosen_precision(name: str, like: Tensor) -> torch.dtype:
+    """Returns a precision by its name, `auto` for the fastest on a tensor's device."""
+    if name not in PRECISIONS:
+        known = ", ".join(PRECISIONS)
+        raise ValueError(f"precision must be one of {known}, got {name!r}")
+    if name == "auto":
+        name = "bfloat16" if fast_bfloat16(like) else "float32"
+    return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
 class Policy(nn.Module):
     """Encoders and decoder: everything that greedy and beam search ask for."""
 
@@ -403,15 +432,24 @@ class Policy(nn.Module):
         Embedding, squared distances, decoder and softmax stay in float32: eight bits
         of mantissa would merge neighbouring nodes.
         """
-        if precision not in PRECISIONS:
-            known = ", ".join(PRECISIONS)
-            raise ValueError(f"precision must be one of {known}, got {precision!r}")
-        if precision == "auto":
-            precision = "bfloat16" if fast_bfloat16(self.decoder.weight) else "float32"
-        for module in self.modules():
-            if isinstance(module, Block):
-                module.to(getattr(torch, precision))
+        dtype = chosen_precision(precision, self.decoder.weight)
+        for block in self.blocks():
+            block.to(dtype)
         return self
+
+    def mix(self, precision: str) -> Self:
+        """Sets the precision of the blocks' matrix products alone, for training.
+
+        Weights, residual sums and norms keep theirs: small changes add up in them.
+        """
+        dtype = chosen_precision(precision, self.decoder.weight)
+        for block in self.blocks():
+            block.products = None if dtype == block.qkv.weight.dtype else dtype
+        return self
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields the blocks of all encoders."""
+        return (module for module in self.modules() if isinstance(module, Block))
 
     def visible(self, state: State) -> State:
         """Returns a state without what this policy does not look at."""

@@ -21,7 +21,7 @@ from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
 from renco.dagger import Corrections
 from renco.data import Trajectories
-from renco.model import EncoderConfig, Policy, PolicyConfig, link_scores
+from renco.model import PRECISIONS, EncoderConfig, Policy, PolicyConfig, link_scores
 from renco.optim import Average, optimizers, schedule, set_rate
 from renco.problems import Problem
 from renco.sampling import Batch, Part, Sampler, Slices, slices
@@ -59,6 +59,8 @@ class TrainConfig:
         k: Unrolled steps of the recurrent loss.
         steps: Length of the training; 0 means `minutes` decides.
         minutes: Length of the training in wall-clock time, pauses excluded.
+        precision: Of matrix products in the blocks: `float32`, `bfloat16`, or `auto`
+            for what the device has hardware for. All else is float32 in any case.
         optimizer: `adamw` or `muon`.
         learning_rate: Peak of AdamW's rate.
         weight_decay: Of matrices.
@@ -86,6 +88,7 @@ class TrainConfig:
     k: int = 10
     steps: int = 0
     minutes: float = 0.0
+    precision: str = "float32"
     optimizer: str = "adamw"
     learning_rate: float = 5e-4
     weight_decay: float = 0.01
@@ -112,6 +115,11 @@ class TrainConfig:
             )
         if not 0 <= self.grow < 1:
             raise ValueError(f"grow must be at least 0 and below 1, got {self.grow}")
+        if self.precision not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise ValueError(
+                f"precision must be one of {known}, got {self.precision!r}"
+            )
         if self.links < 0 or self.distill < 0:
             raise ValueError(f"links {self.links} and distill {self.distill} below 0")
         if self.joint and self.recurrent is None:
@@ -426,9 +434,10 @@ def train(
         "init": _source(init),
     }
     loop.board = board
+    policy.mix(config.precision)
     loop.go(device)
     run.average.swap(policy)
-    return policy.eval()
+    return policy.mix("float32").eval()
 
 
 def settings(

@@ -75,6 +75,32 @@ def test_trained_models_decide_alike_in_bfloat16(name: str) -> None:
     assert costs[1] == pytest.approx(costs[0], rel=0.03)
 
 
+@pytest.mark.parametrize("problem", sorted(PROBLEMS))
+def test_products_in_bfloat16_give_gradients_of_float32(problem: str) -> None:
+    """Training rounds what is multiplied, not the weights and what they add up to."""
+    state = PROBLEMS[problem].random(16, 30, seed=4).start()
+    found = []
+    for precision in ("float32", "bfloat16"):
+        policy = make_policy(problem, geometry=True, relative=True).mix(precision)
+        h = policy.encode(state)
+        after = state.step(policy.score(h, state).argmax(dim=-1))
+        policy.score(policy.update(h, after), after).amax(dim=-1).sum().backward()
+        grads = {name: p.grad for name, p in policy.named_parameters()}
+        assert all(g is not None and g.dtype == torch.float32 for g in grads.values())
+        found.append(torch.cat([g.flatten() for g in grads.values()]))
+    exact, rounded = found
+    assert not torch.equal(exact, rounded)
+    assert torch.cosine_similarity(exact, rounded, dim=0) > 0.99
+
+
+def test_mixing_can_be_undone() -> None:
+    """A trained policy leaves the training as precise as it would load."""
+    policy, state = make_policy("tsp"), PROBLEMS["tsp"].random(2, 12, seed=1).start()
+    exact = policy.encode(state)
+    assert not torch.equal(policy.mix("bfloat16").encode(state), exact)
+    assert torch.equal(policy.mix("float32").encode(state), exact)
+
+
 COMPILED = """
 import torch
 from conftest import make_policy, small

@@ -438,6 +438,7 @@ def test_a_full_disk_keeps_the_old_snapshot(
         ({"k": 0}, "k must be at least 1, got 0"),
         ({"steps": -1}, "steps -1"),
         ({"warmup": 2.0}, "warmup 2.0"),
+        ({"precision": "float16"}, "precision must be .* got 'float16'"),
         ({"learning_rate": 0.0}, "learning_rate 0.0"),
         ({"slices": {"order": "best"}}, "'best'"),
         ({"slices": {"shortest": 2}}, "shortest"),
