@@ -118,11 +118,9 @@ def peers(problem: str) -> list[Method]:
     return found
 
 
-def local_methods(problem: str) -> list[Method]:
-    """Returns our local moves and kicks without any network, where there are kicks."""
-    if not DEFAULTS[problem].get("kicks"):
-        return []
-    return [Method(role="local", model="local-moves", version=__version__)]
+def local_method() -> Method:
+    """Returns our local moves and kicks without any network."""
+    return Method(role="local", model="local-moves", version=__version__)
 
 
 def lehd_method(folder: str, search: str) -> Method:

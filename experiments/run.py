@@ -32,7 +32,7 @@ from methods import (
     Model,
     expected_seconds,
     lehd_method,
-    local_methods,
+    local_method,
     models,
     peers,
     reinforced_method,
@@ -169,7 +169,7 @@ def figure4(at: Setting) -> list[Method]:
     ours = [model for model in at.found if model.role == "recurrent"]
     ours = ours or [model for model in at.found if model.role == "base"]
     found = [m.method("lns", limit=limit) for m in ours for limit in at.limits]
-    for peer in [*local_methods(at.problem), *peers(at.problem)]:
+    for peer in [local_method(), *peers(at.problem)]:
         found += [replace(peer, limit=limit) for limit in at.limits]
     return found + table1(at)
 

@@ -53,8 +53,8 @@ class LNSSettings:
         share: Part of a time limit that the initial solution may be expected to take:
             beams get narrower to fit, and where not even one does, a quick start
             without a network stays.
-        kicks: TSP and CVRP: times per iteration that a solution is disturbed at a
-            random place and repaired. Unlike the paper.
+        kicks: Times per iteration that a solution is disturbed at a random place and
+            repaired. Unlike the paper.
     """
 
     k_init: int = 1000
@@ -114,7 +114,7 @@ _OURS = {"n_least": 25, "b_sub": 4, "b_least": 1, "polish": True}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "tsp": {"n_sub": 100, **_OURS, "b_sub": 16, "kicks": 2000},
     "cvrp": {"n_sub": 50, **_OURS, "kicks": 16_000},
-    "op": {"n_sub": 100, **_OURS, "share": 0.5},
+    "op": {"n_sub": 100, **_OURS, "share": 0.5, "kicks": 2000},
 }
 """What is best on two cores, by problem."""
 

@@ -433,7 +433,7 @@ class Policy(nn.Module):
         of mantissa would merge neighbouring nodes.
         """
         dtype = chosen_precision(precision, self.decoder.weight)
-        for block in self.blocks():
+        for block in self._blocks():
             block.to(dtype)
         return self
 
@@ -443,11 +443,11 @@ class Policy(nn.Module):
         Weights, residual sums and norms keep theirs: small changes add up in them.
         """
         dtype = chosen_precision(precision, self.decoder.weight)
-        for block in self.blocks():
+        for block in self._blocks():
             block.products = None if dtype == block.qkv.weight.dtype else dtype
         return self
 
-    def blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[Block]:
         """Yields the blocks of all encoders."""
         return (module for module in self.modules() if isinstance(module, Block))
 

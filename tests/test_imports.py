@@ -19,6 +19,7 @@ ALLOWED = {
     "renco.local": set(),
     "renco.tours": {"renco.local"},
     "renco.fleet": {"renco.local"},
+    "renco.outing": {"renco.local"},
     "renco.problems": {"renco.state", "renco.metrics", "renco.problems"},
     "renco.model": {"renco.state"},
     "renco.construct": {"renco.state", "renco.model"},
@@ -29,6 +30,7 @@ ALLOWED = {
         "renco.problems",
         "renco.segments",
         "renco.fleet",
+        "renco.outing",
         "renco.tours",
     },
     "renco.experts": {

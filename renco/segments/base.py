@@ -200,6 +200,7 @@ class Segments(ABC, Generic[SomeCut]):
             if routes is not None:
                 self.offer(index, routes)
 
+    @abstractmethod
     def _kicked(
         self,
         index: int,
@@ -208,8 +209,7 @@ class Segments(ABC, Generic[SomeCut]):
         rng: np.random.Generator,
         hurry: Hurry,
     ) -> Routes | None:
-        """Returns a better solution, or None; some problems know no kicks."""
-        return None
+        """Returns what came of it, or None where there is nothing to disturb."""
 
     def _matrix(self, index: int) -> Float64[ndarray, "node node"]:
         """Returns all distances of an instance in its metric."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import torch
@@ -9,10 +10,13 @@ from jaxtyping import Float64, Int
 from numpy import ndarray
 
 from renco.local import Hurry, improve
+from renco.outing import Outing, Park
 from renco.problems import OP, Routes
 from renco.problems.op import SLACK, OPState, margin
 from renco.segments.base import GAIN, Cut, CutSettings, Segments
 
+HOT, COLD = 3.0, 0.01
+"""Usual prizes that kicks let go at once, at first and last."""
 EQUAL_PRIZE = 1e-100
 """Weight of a shorter tour with equal prize: less than any prize counts."""
 
@@ -54,6 +58,12 @@ class OPSegments(Segments[OPCut]):
     """
 
     problem: OP
+
+    def __init__(self, problem: OP, routes: list[Routes], device: torch.device) -> None:
+        """Takes one feasible solution per instance."""
+        super().__init__(problem, routes, device)
+        self._parks: dict[int, Park] = {}
+        self._outings: dict[int, Outing] = {}
 
     def sample_subproblem(
         self, count: int, settings: CutSettings, rng: np.random.Generator
@@ -182,3 +192,43 @@ class OPSegments(Segments[OPCut]):
         (tour,), matrix = self._solutions[index], self._matrix(index)
         limit, prizes = float(self.problem.limit[index]), self.problem.prizes[index]
         return [improve(tour, matrix, prizes, limit, hurry=hurry)]
+
+    def offer(self, index: int, routes: Routes) -> None:
+        """Takes a whole tour if it has more prize, or as much on less length."""
+        single = self._single[index]
+        new, old = [routes], [self._solutions[index]]
+        found = (single.cost(new)[0], single.length(new)[0])
+        if found < (self.cost[index], single.length(old)[0]):
+            self._commit(index, routes, found[0])
+
+    def _kicked(
+        self,
+        index: int,
+        times: int,
+        left: float,
+        rng: np.random.Generator,
+        hurry: Hurry,
+    ) -> Routes | None:
+        prizes = self.problem.prizes[index]
+        if not prizes.any():
+            return None
+        outing = self._outing(index, rng)
+        usual = float(prizes[prizes > 0].mean())
+        outing.anneal(times, usual * HOT**left * COLD ** (1 - left), hurry)
+        return [outing.tour]
+
+    def _outing(self, index: int, rng: np.random.Generator) -> Outing:
+        """Returns where kicks left off, or the best tour if it is another's."""
+        problem, (best,) = self.problem, self._solutions[index]
+        outing = self._outings.get(index)
+        if outing is None or outing.tour != best:
+            if index not in self._parks:
+                self._parks[index] = Park.of(
+                    self._matrix(index),
+                    problem.prizes[index],
+                    float(problem.limit[index]),
+                )
+            seed = int(rng.integers(1 << 32))
+            outing = Outing(best, self._parks[index], Random(seed))
+            self._outings[index] = outing
+        return outing
