@@ -1,18 +1,31 @@
 """Puts trained models into the package.
 
     python experiments/ship.py RUN_FOLDER NAME [--default] [--base BASE_NAME]
+    python experiments/ship.py --measured       # after experiments/run.py
 
 Copies the weights of a run to `renco/weights/NAME`, with what `config.json` says about
 their training. `--default` makes the model the one that `renco solve` takes for its
 problem. `--base` also ships the base of a recurrent model, E and D alone: for models
-whose parts were trained together.
+whose parts were trained together. `--measured` writes the gaps that rows of results
+have for the shipped weights into their `config.json`, where `renco models` finds them.
 """
 
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
-from renco.checkpoints import SHIPPED, load, read_config, save_policy, shipped
+from rows import RESULTS, gap, read_table, tables
+
+from renco.checkpoints import (
+    CONFIG,
+    SHIPPED,
+    load,
+    read_config,
+    save_policy,
+    shipped,
+    write_json,
+)
 from renco.model import Policy
 
 KEPT = ("training", "base", "init", "validation", "steps")
@@ -54,17 +67,53 @@ def retire(name: str) -> None:
         )
 
 
+def measured(sha256: str, folder: Path = RESULTS) -> dict[str, dict[str, float]]:
+    """Returns the mean gaps of weights, by test set and by search.
+
+    Constructions only, a recurrent model's with one base encoding (k = 1000).
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for path in tables(folder):
+        for row in read_table(path):
+            own = row["model_sha256"] and sha256.startswith(row["model_sha256"])
+            usual = row["role"] != "recurrent" or row["k"] == "1000"
+            if own and usual and row["cost"] and row["search"] in ("greedy", "beam"):
+                search = "greedy" if row["width"] == "1" else f"beam {row['width']}"
+                by_search = found.setdefault(path.stem, {})
+                by_search.setdefault(search, []).append(gap(row))
+    return {
+        dataset: {name: round(mean(gaps), 3) for name, gaps in sorted(by.items())}
+        for dataset, by in found.items()
+    }
+
+
+def state_gaps() -> None:
+    """Writes the measured gaps of all shipped models into their configs."""
+    for name in shipped():
+        config = read_config(name)
+        config.pop("gaps", None)
+        if gaps := measured(config["sha256"]):
+            config["gaps"] = gaps
+        write_json(SHIPPED / name / CONFIG, config)
+
+
 def main() -> None:
-    """Ships one model."""
+    """Ships one model, or states what was measured."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path, help="folder of a training run")
-    parser.add_argument("name", help="name of the model")
+    parser.add_argument("run", type=Path, nargs="?", help="folder of a training run")
+    parser.add_argument("name", nargs="?", help="name of the model")
+    parser.add_argument("--measured", action="store_true", help="state the gaps")
     parser.add_argument("--default", action="store_true", help="use it by default")
     parser.add_argument("--base", help="name to ship the base alone by")
     given = parser.parse_args()
-    ship(given.run, given.name, given.default, given.base)
+    if given.measured:
+        state_gaps()
+    elif given.name is None:
+        parser.error("give the folder of a run and a name, or --measured")
+    else:
+        ship(given.run, given.name, given.default, given.base)
 
 
 if __name__ == "__main__":

@@ -628,15 +628,24 @@ def test_models_are_listed_with_the_default(
     assert "tsp9-rec *" in found.out and "tsp9-base *" not in found.out
     assert "L2-d16-h4 + L1-d8-h2" in found.out and "1M tsp9" in found.out
     assert "tsp100-test greedy 1.25" in found.out
-    data = {"count": 9, "problem": "tsp", "n": 5}
-    details = {"training": {"data": data}, "validation": {"val_gap": 2.5}}
-    save_policy(make_policy("tsp"), tmp_path / "weights" / "tsp5-rec", **details)
-    found = run("models")
-    assert "9 x tsp5" in found.out and "validation 2.50" in found.out
+    one, two = ({"count": c, "problem": "tsp", "n": n} for c, n in ((9, 5), (8, 7)))
+    for data, words in ((one, "9 x tsp5 "), ([one, two], "9 x tsp5, 8 x tsp7")):
+        details = {"training": {"data": data}, "validation": {"val_gap": 2.5}}
+        save_policy(make_policy("tsp"), tmp_path / "weights" / "tsp5-rec", **details)
+        found = run("models")
+        assert words in found.out and "validation 2.50" in found.out
     listed = json.loads(run("models", "--json", "-").out)
     assert [model["name"] for model in listed] == [
         *("tsp5-rec", "tsp9-base", "tsp9-rec")
     ]
+
+
+def test_shipped_models_say_what_they_learnt_and_were_measured_at(run: Run) -> None:
+    """All of them, with gaps on a test set."""
+    lines = run("models").out.splitlines()
+    for name in checkpoints.shipped():
+        (line,) = [line for line in lines if line.startswith(f"{name} ")]
+        assert " x " in line and "-test " in line
 
 
 def test_versions_are_what_a_report_needs(run: Run) -> None:

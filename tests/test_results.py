@@ -9,8 +9,11 @@ from intervals import ENOUGH, difference, mean, ratio
 from pictures import FIGURES, digest, draw
 from render import PAGE, RESULTS, main, page, read_quoted, sections, stale
 from rows import COLUMNS, Row
+from ship import measured
 from verdicts import answer, on_negative_gaps, on_story, on_use
 from views import Results, current, read_results
+
+from renco.checkpoints import read_config, shipped
 
 REFERENCE = 10.0
 
@@ -112,6 +115,14 @@ def test_the_parts_of_the_page_are_known() -> None:
     text = PAGE.read_text("utf-8").replace("begin speed", "begin spede")
     with pytest.raises(ValueError, match="speed"):
         page(text, sections([], RESULTS))
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_models_state_the_gaps_of_the_rows(name: str) -> None:
+    """Those of the very weights that are shipped."""
+    config = read_config(name)
+    found = measured(config["sha256"], RESULTS)
+    assert config["gaps"] == found, "run experiments/ship.py --measured"
 
 
 def test_no_number_is_typed_by_hand() -> None:

@@ -52,16 +52,18 @@ def _training(config: dict[str, Any]) -> str:
     """Returns what a model was trained on."""
     if "trained_on" in config:
         return _short(config["trained_on"])
-    data = config.get("training", {}).get("data", {})
-    if not data:
-        return ""
-    return f"{data['count']} x {data['problem']}{data['n']}"
+    data = config.get("training", {}).get("data", [])
+    sets = data if isinstance(data, list) else [data]  # models of 0.1 name one set
+    return ", ".join(f"{one['count']} x {one['problem']}{one['n']}" for one in sets)
 
 
 def _gaps(config: dict[str, Any]) -> str:
-    """Returns measured gaps in percent: on test sets, else in validation."""
+    """Returns measured gaps in percent: on the first test set, else in validation.
+
+    JSON has those of all sets.
+    """
     if "gaps" in config:
-        return _short(config["gaps"])
+        return _short(dict([*config["gaps"].items()][:1]))
     validation = config.get("validation", {})
     gaps = {k.removeprefix("val_gap"): v for k, v in validation.items() if "gap" in k}
     return _short({f"validation{k.replace('_', ' ')}": v for k, v in gaps.items()})
