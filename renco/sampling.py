@@ -48,7 +48,7 @@ class Slices:
     curriculum: float = 0.5
     favor: float = 0.0
     rotate: bool = False
-    order: RouteOrder = "sorted"
+    order: RouteOrder = "far"
     corrected: float = 0.5
 
     def __post_init__(self) -> None:
