@@ -140,7 +140,8 @@ def plot_curves(
     """Draws the curves of training runs from their `log.jsonl`.
 
     One panel for each of loss, validation cross-entropy and validation gap that any
-    of the runs has logged, against minutes.
+    of the runs has logged, against minutes. What was measured with the recurrent
+    encoder is dashed.
 
     Args:
         logs: Log file of each run by the name to show.
@@ -161,12 +162,15 @@ def plot_curves(
         axes = figure.add_subplot(1, len(shown), place)
         _style(axes, "minutes", panels[key])
         for (name, log), colour in zip(runs.items(), _cycle(), strict=False):
-            points = [
-                (e["seconds"] / 60, e[key]) for e in log if e.get(key) is not None
-            ]
-            if points:
-                _curve(axes, np.array(points, dtype=float), name, colour)
-        if len(runs) > 1:
+            for column, label, dash in (
+                (key, name, "-"),
+                (f"{key}_recurrent", f"{name}, recurrent", "--"),
+            ):
+                points = [(e["seconds"] / 60, e[column]) for e in log if e.get(column)]
+                if points:
+                    style = {"color": colour, "ls": dash}
+                    _curve(axes, np.array(points, dtype=float), label, **style)
+        if len(axes.get_legend_handles_labels()[0]) > 1:
             axes.legend(frameon=False, fontsize=8.5)
     return _written(figure, path)
 
@@ -325,13 +329,13 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _curve(axes: Axes, points: ndarray, name: str, colour: str) -> None:
+def _curve(axes: Axes, points: ndarray, name: str, **style: Any) -> None:
     """Draws a curve; where it is dense, faint and with its running mean on top."""
     minutes, values = points.T
     window = len(values) // 50
     if window < 3:
-        axes.plot(minutes, values, color=colour, lw=1.6, marker="o", ms=3, label=name)
+        axes.plot(minutes, values, lw=1.6, marker="o", ms=3, label=name, **style)
         return
-    axes.plot(minutes, values, color=colour, lw=0.8, alpha=0.25)
+    axes.plot(minutes, values, lw=0.8, alpha=0.25, **style)
     smooth = np.convolve(values, np.ones(window) / window, mode="valid")
-    axes.plot(minutes[window - 1 :], smooth, color=colour, lw=1.7, label=name)
+    axes.plot(minutes[window - 1 :], smooth, lw=1.7, label=name, **style)

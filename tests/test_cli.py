@@ -608,7 +608,14 @@ def test_plot_draws_instances_solutions_and_logs(
     assert found.code == 1 and "visited more than once: node 1;" in found.err
     assert run("plot", tsp, "--out", tmp_path / "x.bmp").code == 2
     (tmp_path / "log.jsonl").write_text('{"seconds": 1, "loss": 2}\n')
-    assert run("plot", tmp_path / "log.jsonl", "--out", out).code == 0
+    for log in (tmp_path / "log.jsonl", tmp_path):
+        out.unlink()
+        assert run("plot", log, "--out", out).code == 0 and out.exists()
+    found = run("plot", tmp_path / "none", "--out", out)
+    assert found.code == 1 and "none" in found.err
+    (tmp_path / "empty").mkdir()
+    found = run("plot", tmp_path / "empty", "--out", out)
+    assert found.code == 1 and "log.jsonl" in found.err
 
 
 def test_models_are_listed_with_the_default(

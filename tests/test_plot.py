@@ -139,10 +139,12 @@ def test_training_curves_have_a_panel_each(tmp_path: Path) -> None:
     """Loss, cross-entropy and gap, as far as the log has them."""
     log = tmp_path / "log.jsonl"
     entries = [{"step": i, "seconds": i * 2.0, "loss": 1 / (i + 1)} for i in range(400)]
-    entries[50] |= {"val_ce": 0.3, "val_gap": 5.0}
+    entries[50] |= {"val_ce": 0.3, "val_gap": 5.0, "val_gap_recurrent": 4.0}
     log.write_text("\n".join(map(json.dumps, [*entries, {"note": "no time"}])) + "\n\n")
     figure = plot_curves({"run": log}, tmp_path / "c.png")
     assert len(figure.axes) == 3
+    labels = [axes.get_legend_handles_labels()[1] for axes in figure.axes]
+    assert labels == [["run"], ["run"], ["run", "run, recurrent"]]
     short = tmp_path / "short.jsonl"
     short.write_text('{"step": 1, "seconds": 1, "loss": 2}\n')
     assert len(plot_curves({"run": log, "short": short}).axes) == 3

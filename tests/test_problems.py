@@ -12,7 +12,7 @@ from torch import Tensor
 from renco.metrics import distance
 from renco.problems import CVRP, OP, PROBLEMS, TSP, Infeasible, Problem
 from renco.problems.base import RouteOrder
-from renco.problems.cvrp import CAPACITY, default_capacity
+from renco.problems.cvrp import BLUR, CAPACITY, default_capacity
 from renco.state import State
 
 SQUARE = [[0, 0], [3, 0], [3, 4], [0, 4], [0, 2]]
@@ -533,7 +533,7 @@ def test_far_routes_come_first_and_the_emptiest_last() -> None:
     """Also among those that follow what is begun."""
     problem = CVRP.random(20, 9, capacity=15)
     decisions = rollout(problem.start(), seed=1)[1].numpy()
-    rng, compared = np.random.default_rng(0), 0
+    rng, compared, swapped = np.random.default_rng(0), 0, 0
     for begun in (0, 3):
         arranged = problem.arranged(decisions, begun, rng, "far")
         np.testing.assert_array_equal(arranged[:, :begun], decisions[:, :begun])
@@ -542,12 +542,13 @@ def test_far_routes_come_first_and_the_emptiest_last() -> None:
         for i, (solution, first) in enumerate(zip(solutions, done, strict=True)):
             rest = solution[first:]
             away = np.linalg.norm(problem.coords[i] - problem.coords[i, 0], axis=-1)
-            farthest = [away[route].max() for route in rest[:-1]]
-            assert farthest == sorted(farthest, reverse=True)
+            farthest = np.array([away[route].max() for route in rest[:-1]])
+            assert (np.diff(farthest) <= BLUR * away.max()).all()
+            swapped += bool((np.diff(farthest) > 0).any())
             loads = [problem.demands[i, route].sum() for route in rest]
             assert not loads or loads[-1] == min(loads)
             compared += len(loads) > 2
-    assert compared > 10
+    assert compared > 10 and 0 < swapped < compared / 2
 
 
 def test_what_is_begun_stays_when_routes_are_rearranged() -> None:

@@ -9,7 +9,7 @@ from renco.commands.console import check_writable, usage
 
 
 def plot(
-    instance: Annotated[str, typer.Argument(help="Instance file, or a log.jsonl.")],
+    instance: Annotated[str, typer.Argument(help="Instance file, or a training run.")],
     solution: Annotated[
         str | None, typer.Argument(help="Its .sol, .tour or .json.")
     ] = None,
@@ -21,7 +21,7 @@ def plot(
 
     `renco plot A-n32-k5.vrp A-n32-k5.sol --out routes.svg`
 
-    The curves of a training run: `renco plot runs/tsp100/log.jsonl --out curves.png`
+    The curves of a training run: `renco plot runs/tsp100 --out curves.png`
     """
     check_writable("--out", out, instance, solution or "-")
     from renco.formats import read, read_solution
@@ -32,8 +32,10 @@ def plot(
         check_format(out)
     except ValueError as error:
         raise usage(str(error), "--out") from None
-    if Path(instance).suffix == ".jsonl":
-        plot_curves({Path(instance).parent.name: instance}, out)
+    given = Path(instance)
+    log = given / "log.jsonl" if given.is_dir() else given
+    if log.suffix == ".jsonl":
+        plot_curves({log.absolute().parent.name: log}, out)
         return
     problem = read(instance)
     routes = None if solution is None else read_solution(solution, problem)

@@ -1,5 +1,7 @@
 """`renco train`: from trajectories to a model."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -17,7 +19,10 @@ def train(
         typer.Option(metavar="DIR", help="Labelled set, or a folder of sets."),
     ],
     out: Annotated[
-        str, typer.Option(metavar="DIR", help="Folder of the model, log and snapshot.")
+        str,
+        typer.Option(
+            metavar="DIR", help="Folder of the model, log, curves and snapshot."
+        ),
     ],
     preset: Annotated[
         str | None, typer.Option(metavar="NAME", help="paper, cpu (default) or smoke.")
@@ -87,9 +92,10 @@ def train(
     finite("--minutes", minutes, positive=True)
     from dataclasses import replace
 
+    from renco.plot import plot_curves
     from renco.solver import find_device, using_threads
     from renco.testsets import open_data, open_sets
-    from renco.training import TrainConfig
+    from renco.training import LOG, TrainConfig
     from renco.training import preset as find_preset
     from renco.training import train as run
 
@@ -122,7 +128,10 @@ def train(
             device=where,
             tensorboard=tensorboard,
         )
-    write_text(f"{out}: trained, seed {settings.seed}")
+    if int(os.environ.get("RANK", "0")) > 0:  # one of several processes speaks
+        return
+    plot_curves({Path(out).name: Path(out) / LOG}, Path(out) / "curves.png")
+    write_text(f"{out}: trained, seed {settings.seed}; its curves are in curves.png")
 
 
 def register(app: typer.Typer) -> None:

@@ -28,6 +28,7 @@ from renco.state import State, span
 
 CAPACITY = {100: 50, 200: 70, 500: 130, 1000: 230}  # appendix C
 DEMAND = (1, 9)  # the paper writes [1, 10]; every public generator draws 1..9
+BLUR = 0.1  # of the longest way, by which the order of far routes varies
 SLACK = 1e-12  # of Q: rounding of a sum must not close an exact fit
 
 
@@ -326,13 +327,14 @@ class CVRP(Problem):
             load = np.zeros((batch, n + 1))
             np.add.at(load, (row, route), self.demands[row, node])
             ranked = 1.0 - load / self.capacity[:, None]
+            blur = 1e-6  # equal routes still come in random order
             if order == "far":
+                blur = BLUR
                 ranked = self._by_distance(node, route, np.where(fixed, -1.0, ranked))
             sort = np.ones((batch, 1), bool)
             if order == "mixed":
                 sort = rng.random((batch, 1)) < 0.5
-            # Equal routes still come in random order.
-            key = np.where(sort, ranked + 1e-6 * key, key)
+            key = np.where(sort, ranked + blur * key, key)
         reverse = (rng.random((batch, n + 1)) < 0.5) & ~fixed
         key = np.where(fixed, number - n - 2.0, key)
         place = np.arange(n) * np.where(reverse[row, route], -1, 1)
@@ -350,6 +352,8 @@ class CVRP(Problem):
     ) -> Float64[ndarray, "batch number"]:
         """Returns keys that sort routes: far ones first, the one with most room last.
 
+        Keys count from -1, the farthest, to 0; that of the last is 1.
+
         Most routes are as good as full, and by fullness in no order that could be
         learnt; far customers that were left behind are the dearest.
         """
@@ -357,6 +361,7 @@ class CVRP(Problem):
         depot, there = self.coords[:, :1], self.coords[row, node]
         away = np.zeros_like(room)
         np.maximum.at(away, (row, route), np.linalg.norm(there - depot, axis=-1))
+        away /= np.maximum(away.max(1, keepdims=True), np.finfo(float).tiny)
         emptiest = np.where(away > 0, room, -1.0).argmax(1)
         away[row[:, 0], emptiest] = -1.0
         return -away
