@@ -117,9 +117,9 @@ class Outing:
         self._now = self._best = Walk.of(tour, park)
 
     @property
-    def tour(self) -> list[int]:
-        """The best tour."""
-        return self._best.tour()
+    def routes(self) -> list[list[int]]:
+        """The best tour, as a solution of one route."""
+        return [self._best.tour()]
 
     def anneal(self, times: int, heat: float, hurry: Hurry = at_leisure) -> None:
         """Ruins and recreates so many times.

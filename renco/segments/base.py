@@ -1,8 +1,10 @@
 """What all problems share when sub-problems are cut out and pasted back."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from random import Random
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +21,18 @@ GAIN = 1e-10
 """Relative gain below which a shorter segment is rounding, not an improvement."""
 
 RouteChoice = Literal["random", "near"]
+
+
+@runtime_checkable
+class Annealer(Protocol):
+    """Disturbs and repairs a solution, and keeps the best."""
+
+    @property
+    def routes(self) -> Routes:
+        """The best solution so far."""
+
+
+SomeAnnealer = TypeVar("SomeAnnealer", bound=Annealer)
 
 
 @dataclass(frozen=True)
@@ -92,6 +106,7 @@ class Segments(ABC, Generic[SomeCut]):
         self._solutions = [copied(solution) for solution in routes]
         self._changed = set(range(len(problem)))
         self._matrices: dict[int, Float64[ndarray, "node node"]] = {}
+        self._annealers: dict[int, Any] = {}
 
     @property
     def routes(self) -> list[Routes]:
@@ -210,6 +225,20 @@ class Segments(ABC, Generic[SomeCut]):
         hurry: Hurry,
     ) -> Routes | None:
         """Returns what came of it, or None where there is nothing to disturb."""
+
+    def _annealer(
+        self,
+        index: int,
+        rng: np.random.Generator,
+        begin: Callable[[Routes, Random], SomeAnnealer],
+    ) -> SomeAnnealer:
+        """Returns where kicks left off; or begins anew if the solution is another's."""
+        best = self._solutions[index]
+        found: SomeAnnealer | None = self._annealers.get(index)
+        if found is None or found.routes != best:
+            found = begin(best, Random(int(rng.integers(1 << 32))))
+            self._annealers[index] = found
+        return found
 
     def _matrix(self, index: int) -> Float64[ndarray, "node node"]:
         """Returns all distances of an instance in its metric."""

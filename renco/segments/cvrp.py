@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -58,7 +59,6 @@ class CVRPSegments(Segments[CVRPCut]):
         """Takes one feasible solution per instance."""
         super().__init__(problem, routes, device)
         self._maps: dict[int, Map] = {}
-        self._fleets: dict[int, Fleet] = {}
 
     def sample_subproblem(
         self, count: int, settings: CutSettings, rng: np.random.Generator
@@ -216,24 +216,16 @@ class CVRPSegments(Segments[CVRPCut]):
     ) -> Routes | None:
         if self.problem.n < 2:
             return None
-        fleet = self._fleet(index, rng)
+        fleet = self._annealer(index, rng, partial(self._fleet, index))
         gained = fleet.gained
         stops = self.problem.n + len(self._solutions[index])
         leg = float(self.cost[index]) / stops
         fleet.anneal(times, leg * HOT**left * COLD ** (1 - left), hurry)
         return fleet.routes if fleet.gained > gained else None
 
-    def _fleet(self, index: int, rng: np.random.Generator) -> Fleet:
-        """Returns where kicks left off, or the best solution if it is another's."""
-        problem, best = self.problem, self._solutions[index]
-        fleet = self._fleets.get(index)
-        if fleet is None or fleet.routes != best:
-            if index not in self._maps:
-                self._maps[index] = Map.of(
-                    self._matrix(index),
-                    problem.demands[index],
-                    float(problem.capacity[index]),
-                )
-            seed = int(rng.integers(1 << 32))
-            fleet = self._fleets[index] = Fleet(best, self._maps[index], Random(seed))
-        return fleet
+    def _fleet(self, index: int, routes: Routes, rng: Random) -> Fleet:
+        if index not in self._maps:
+            problem = self.problem
+            demands, capacity = problem.demands[index], float(problem.capacity[index])
+            self._maps[index] = Map.of(self._matrix(index), demands, capacity)
+        return Fleet(routes, self._maps[index], rng)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -63,7 +64,6 @@ class OPSegments(Segments[OPCut]):
         """Takes one feasible solution per instance."""
         super().__init__(problem, routes, device)
         self._parks: dict[int, Park] = {}
-        self._outings: dict[int, Outing] = {}
 
     def sample_subproblem(
         self, count: int, settings: CutSettings, rng: np.random.Generator
@@ -212,23 +212,14 @@ class OPSegments(Segments[OPCut]):
         prizes = self.problem.prizes[index]
         if not prizes.any():
             return None
-        outing = self._outing(index, rng)
+        outing = self._annealer(index, rng, partial(self._outing, index))
         usual = float(prizes[prizes > 0].mean())
         outing.anneal(times, usual * HOT**left * COLD ** (1 - left), hurry)
-        return [outing.tour]
+        return outing.routes
 
-    def _outing(self, index: int, rng: np.random.Generator) -> Outing:
-        """Returns where kicks left off, or the best tour if it is another's."""
-        problem, (best,) = self.problem, self._solutions[index]
-        outing = self._outings.get(index)
-        if outing is None or outing.tour != best:
-            if index not in self._parks:
-                self._parks[index] = Park.of(
-                    self._matrix(index),
-                    problem.prizes[index],
-                    float(problem.limit[index]),
-                )
-            seed = int(rng.integers(1 << 32))
-            outing = Outing(best, self._parks[index], Random(seed))
-            self._outings[index] = outing
-        return outing
+    def _outing(self, index: int, routes: Routes, rng: Random) -> Outing:
+        if index not in self._parks:
+            problem = self.problem
+            prizes, limit = problem.prizes[index], float(problem.limit[index])
+            self._parks[index] = Park.of(self._matrix(index), prizes, limit)
+        return Outing(routes[0], self._parks[index], rng)
