@@ -24,6 +24,7 @@ from verdicts import base_of, name_of, on_negative_gaps, on_story, on_use, ours
 from views import (
     Cell,
     Results,
+    behind,
     gap_difference,
     of_peak,
     outside,
@@ -199,26 +200,28 @@ def k_table(found: Found) -> list[str]:
 
 
 def lns_table(found: Found) -> list[str]:
-    """Figure 3 as numbers: where the curves end."""
+    """Figure 3 as numbers: where the curves end, and where they cross."""
     rows = []
     for results in found:
         cells = results.pick(roles=("recurrent", "base"), search="algorithm4")
         for cell in cells:
             what = {name: cell.what[name] for name in ("n_sub", "limit", "search")}
             base = results.pick(roles=["base"], **what)
-            against = None
+            against, crossing = None, show(None)
             if cell.what["role"] == "recurrent" and base:
                 against = gap_difference(cell, base[0])
+                worst, until = behind(cell, base[0])
+                crossing = f"by {worst:.2f}, to {until:.1f} s" if worst else "never"
             rows.append(
                 [
                     *(results.title, cell.what["role"], cell.size, cell.what["n_sub"]),
                     *(cell.what["limit"], cell.mean(gap).show()),
-                    *(show(against, sign=True), count(cell)),
+                    *(show(against, sign=True), crossing, count(cell)),
                 ]
             )
     heading = [
         *("set", "role", "size", "n_sub", "seconds", "gap %", "points above base"),
-        "instances",
+        *("behind base on the way", "instances"),
     ]
     return table(heading, rows)
 

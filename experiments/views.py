@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from intervals import Interval, difference, mean, ratio
-from rows import METHOD, Row, gap, problem_and_size, read_table, tables
+from rows import METHOD, Row, gap, history, problem_and_size, read_table, tables
 
 LEARNED = ("recurrent", "base", "plain", "lehd", "pomo", "mdam")
 
@@ -94,6 +95,29 @@ def time_ratio(a: Cell, b: Cell) -> Interval | None:
     """Returns how many times as long as b a takes."""
     values, others = pairs(a, b, seconds)
     return ratio(values, others) if values else None
+
+
+def behind(a: Cell, b: Cell) -> tuple[float, float]:
+    """Returns by how many points the curve of a is above that of b at most, until when.
+
+    Curves are means over the instances that both searched, from the moment on when all
+    have a solution. Zero and zero where a is never above.
+    """
+    curves = [{row["instance"]: history(row) for row in c.rows} for c in (a, b)]
+    both = sorted(curves[0].keys() & curves[1].keys())
+    steps = [curve[i] for curve in curves for i in both]
+    begins = max((points[0][0] for points in steps), default=0.0)
+    times = sorted({max(begins, s) for points in steps for s, _ in points})
+    worst = until = 0.0
+    for now, then in pairwise([*times, *times[-1:]]):
+        first, second = (
+            sum([g for s, g in curve[i] if s <= now][-1] for i in both)
+            for curve in curves
+        )
+        above = (first - second) / len(both)
+        if above > 0:
+            worst, until = max(worst, above), then
+    return worst, until
 
 
 class Results:

@@ -11,7 +11,7 @@ from render import PAGE, RESULTS, main, page, read_quoted, sections, stale
 from rows import COLUMNS, Row
 from ship import measured
 from verdicts import answer, on_negative_gaps, on_story, on_use
-from views import Results, current, read_results
+from views import Cell, Results, behind, current, read_results
 
 from renco.checkpoints import read_config, shipped
 
@@ -146,6 +146,27 @@ def test_figures_show_the_rows(tmp_path: Path) -> None:
     assert "results-story.svg" in stale(more, tmp_path)
     assert stale([], tmp_path) == [f"results-{name}.svg" for name in FIGURES]
     assert digest(FIGURES["k"](found)) != digest(FIGURES["figure2"](found))
+
+
+def test_curves_that_cross_are_told() -> None:
+    """By how much one was above the other at most, and until when; ties are none."""
+    curves = {
+        "rec": ["0.1:11 2:10.6 3:10.1", "0.1:12 1:11"],
+        "base": ["0.2:11 1.5:10.4", "0.1:12 5:11.5"],
+    }
+    rec, base = (
+        Cell(
+            {},
+            [row(i, 10.1, 9.0, history=text) for i, text in enumerate(curves[name])],
+        )
+        for name in ("rec", "base")
+    )
+    # At 1.5 s 11 and 11 against 10.4 and 12: ahead. Never above together.
+    assert behind(rec, base) == (0.0, 0.0)
+    # From 1 s on the base is above, most at 3 s: 10.4 and 12 against 10.1 and 11.
+    worst, until = behind(base, rec)
+    assert worst == pytest.approx(100 * (0.3 + 1.0) / 2 / REFERENCE)
+    assert until == 5.0
 
 
 def test_intervals_are_those_of_the_mean() -> None:
