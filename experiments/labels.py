@@ -6,7 +6,8 @@
     python experiments/labels.py best FOLDER FOLDER --out NEW  # the better of labels
     python experiments/labels.py ship SETS --out renco/testsets  # all test sets there
 
-Training sets have seed 1, test sets 10000 + n, validation sets 20000 + n. The test
+Corrections, which `renco correct` wrote, are packed and unpacked alike: their folder
+becomes a folder of files. Training sets have seed 1, test sets 10000 + n, validation sets 20000 + n. The test
 sets are shipped with the package, in `renco/testsets`.
 """
 
@@ -18,10 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from renco.data import Trajectories, write_set
+from renco.dagger import Corrections
+from renco.data import OWN, Trajectories, write_set
+from renco.files import write_atomic
 from renco.generate import generate
 from renco.packing import pack, unpack
 from renco.progress import ProgressBar
+from renco.storage import array_bytes, read_rows
 
 NOTE = "one run of the expert per instance, on one core of a shared machine"
 COUNTS = {100: 256, 200: 64, 500: 16, 1000: 8}
@@ -85,6 +89,32 @@ def best(folders: Sequence[Path], out: Path, note: str) -> None:
     print(f"mean costs {[data.costs.mean() for data in sets]}, chosen {wins}")
 
 
+def keep(source: Path, out: Path) -> None:
+    """Packs a set, or all sets of a folder of corrections."""
+    parts = sorted(path.parent for path in source.glob(f"*/{OWN}"))
+    if not parts:
+        pack(Trajectories(source, partial=True), out)
+        return
+    out.mkdir(parents=True)
+    for part in parts:
+        given = Corrections.read(part)
+        pack(given.data, out / f"{part.name}.bin")
+        write_atomic(out / f"{part.name}.{OWN}", array_bytes(given.own))
+
+
+def restore(source: Path, out: Path) -> None:
+    """Restores what was packed; of corrections as far as they had no gap."""
+    if source.is_file():
+        unpack(source, out)
+        return
+    for packed in sorted(source.glob("*.bin")):
+        part = out / packed.stem
+        count = len(unpack(packed, part))
+        own = read_rows(packed.with_suffix(f".{OWN}"), np.dtype(np.int64))[:count]
+        write_atomic(part / OWN, array_bytes(own))
+        Corrections.read(part)
+
+
 def main() -> None:
     """Runs one command."""
     parser = argparse.ArgumentParser(
@@ -99,9 +129,9 @@ def main() -> None:
     if given.command == "make":
         make(given.source[0], given.out, given.workers)
     elif given.command == "pack":
-        pack(Trajectories(given.source[0], partial=True), given.out)
+        keep(Path(given.source[0]), given.out)
     elif given.command == "unpack":
-        unpack(given.source[0], given.out)
+        restore(Path(given.source[0]), given.out)
     elif given.command == "ship":
         for name in sorted(SETS):
             folder = Path(given.source[0]) / name

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_policy
+from labels import keep, restore
 
 from renco.cli import main
 from renco.construct import greedy
@@ -46,6 +47,19 @@ def made(
     made = correct(policy, fresh, folder, k=1, stops=2, seconds=0.02)
     assert made == [folder / "stop-0", folder / "stop-1"]
     return made[1], Corrections.read_all(folder)[1]
+
+
+def test_corrections_are_kept_in_few_bytes(
+    made: tuple[Path, Corrections], tmp_path: Path
+) -> None:
+    """Packed and unpacked, all files are what they were."""
+    folder = made[0].parent
+    keep(folder, tmp_path / "kept")
+    restore(tmp_path / "kept", tmp_path / "again")
+    files = [path.relative_to(folder) for path in folder.glob("*/*.npy")]
+    assert len(files) == 4
+    for file in files:
+        assert (tmp_path / "again" / file).read_bytes() == (folder / file).read_bytes()
 
 
 def path_length(coords: np.ndarray, nodes: list[int]) -> float:
