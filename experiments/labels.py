@@ -7,8 +7,8 @@
     python experiments/labels.py ship SETS --out renco/testsets  # all test sets there
 
 Corrections, which `renco correct` wrote, are packed and unpacked alike: their folder
-becomes a folder of files. Training sets have seed 1, test sets 10000 + n, validation sets 20000 + n. The test
-sets are shipped with the package, in `renco/testsets`.
+becomes a folder of files. Training sets have seed 1, test sets 10000 + n, validation
+sets 20000 + n. The test sets are shipped with the package, in `renco/testsets`.
 """
 
 import argparse
