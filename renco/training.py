@@ -21,7 +21,13 @@ from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
 from renco.dagger import Corrections
 from renco.data import Trajectories
-from renco.model import PRECISIONS, EncoderConfig, Policy, PolicyConfig, link_scores
+from renco.model import (
+    EncoderConfig,
+    Policy,
+    PolicyConfig,
+    chosen_precision,
+    link_scores,
+)
 from renco.optim import Average, optimizers, schedule, set_rate
 from renco.problems import Problem
 from renco.sampling import Batch, Part, Sampler, Slices, slices
@@ -115,11 +121,7 @@ class TrainConfig:
             )
         if not 0 <= self.grow < 1:
             raise ValueError(f"grow must be at least 0 and below 1, got {self.grow}")
-        if self.precision not in PRECISIONS:
-            known = ", ".join(PRECISIONS)
-            raise ValueError(
-                f"precision must be one of {known}, got {self.precision!r}"
-            )
+        chosen_precision(self.precision, torch.empty(0))
         if self.links < 0 or self.distill < 0:
             raise ValueError(f"links {self.links} and distill {self.distill} below 0")
         if self.joint and self.recurrent is None:
