@@ -37,19 +37,35 @@ TEST_SECONDS = {
 
 SETS: dict[str, dict[str, Any]] = {
     "tsp100": {
-        "problem": "tsp", "n": 100, "count": 500_000, "seed": 1,
+        "problem": "tsp", "n": 100, "count": 27_605, "seed": 1,
         "expert": "fast-tsp", "seconds": 0.02,
     },
     "cvrp100": {
-        "problem": "cvrp", "n": 100, "count": 40_000, "seed": 1,
+        "problem": "cvrp", "n": 100, "count": 6_551, "seed": 1,
         "expert": "hygese", "seconds": 0.15, "capacity": 50,
     },
     "cvrp100-mixed": {
-        "problem": "cvrp", "n": 100, "count": 20_000, "seed": 1, "first": 1_000_000,
+        "problem": "cvrp", "n": 100, "count": 955, "seed": 1, "first": 1_000_000,
         "expert": "hygese", "seconds": 0.15, "capacity": (20, 250),
     },
     "op100": {
-        "problem": "op", "n": 100, "count": 30_000, "seed": 1,
+        "problem": "op", "n": 100, "count": 3_966, "seed": 1,
+        "expert": "auto", "seconds": 0.35,
+    },
+    "tsp100-more": {
+        "problem": "tsp", "n": 100, "count": 472_395, "seed": 1, "first": 27_605,
+        "expert": "fast-tsp", "seconds": 0.01,
+    },
+    "cvrp100-more": {
+        "problem": "cvrp", "n": 100, "count": 33_449, "seed": 1, "first": 6_551,
+        "expert": "hygese", "seconds": 0.15, "capacity": 50,
+    },
+    "cvrp100-mixed-more": {
+        "problem": "cvrp", "n": 100, "count": 19_045, "seed": 1, "first": 1_000_955,
+        "expert": "hygese", "seconds": 0.15, "capacity": (20, 250),
+    },
+    "op100-more": {
+        "problem": "op", "n": 100, "count": 26_034, "seed": 1, "first": 3_966,
         "expert": "auto", "seconds": 0.35,
     },
     "tsp100-val": {"problem": "tsp", "n": 100, "count": 512, "seconds": 0.05},

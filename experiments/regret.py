@@ -46,20 +46,10 @@ def rolled_out(
     policy: Policy, problem: Problem, k: int
 ) -> tuple[list[list[int]], ndarray]:
     """Returns the policy's decisions on each instance, and their probabilities."""
-    sure, score = [], policy.score
-
-    def watched(*given: torch.Tensor) -> torch.Tensor:
-        found = score(*given)
-        sure.append(found.max(dim=-1).values.exp())
-        return found
-
-    policy.score = watched
-    try:
-        decisions = greedy(policy, problem.start(), k=k).decisions.tolist()
-    finally:
-        del policy.score
+    found = greedy(policy, problem.start(), k=k)
     # An orienteering tour that is home has zeros at its end.
-    return [[d for d in row if d] for row in decisions], torch.stack(sure, 1).numpy()
+    decisions = [[d for d in row if d] for row in found.decisions.tolist()]
+    return decisions, found.sure.numpy()
 
 
 def regrets(

@@ -27,6 +27,17 @@ class Solutions:
     cost: Float[Tensor, " batch"]
 
 
+@dataclass(frozen=True, eq=False)
+class GreedySolutions(Solutions):
+    """Solutions that were decided one step at a time, once and for all.
+
+    Attributes:
+        sure: Probability of each decision when it was made.
+    """
+
+    sure: Float[Tensor, "batch step"]
+
+
 def _check_k(k: int) -> None:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -37,7 +48,7 @@ def _carry_on() -> None:
 
 
 def _check_scores(score: Float[Tensor, "*any"]) -> None:
-    """Raises if a network gave no numbers; checked once, sums of NaN stay NaN."""
+    """Raises if a network gave no numbers; checked once, at the end."""
     if score.isnan().any():
         raise ValueError("the policy's scores are not finite numbers but NaN")
 
@@ -55,7 +66,7 @@ def greedy(
     *,
     k: int,
     on_step: Callable[[], None] = _carry_on,
-) -> Solutions:
+) -> GreedySolutions:
     """Constructs one solution per row by always taking the likeliest action.
 
     Algorithm 2 of the paper. With `k=1` the base encoder runs at every step,
@@ -63,20 +74,20 @@ def greedy(
     construction.
     """
     _check_k(k)
-    t, decisions = 0, []
+    t, decisions, scores = 0, [], []
     h = torch.empty(0)  # E gives the first one
-    score = torch.zeros(state.node.shape[0], device=state.node.device)
     state = policy.visible(state)
     while not state.done:
         on_step()
         h = policy.encode(state) if t % k == 0 else policy.update(h, state)
         likeliest, action = policy.score(h, state).max(dim=-1)
-        score = score + likeliest
+        scores.append(likeliest)
         decisions.append(state.decision(action))
         state = policy.visible(state.step(action))
         t += 1
-    _check_scores(score)
-    return Solutions(_stacked(state, decisions), state.cost)
+    sure = _stacked(state, scores).exp()
+    _check_scores(sure)
+    return GreedySolutions(_stacked(state, decisions), state.cost, sure)
 
 
 SPARE = 2

@@ -18,7 +18,7 @@ from typing import Self
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float64, Int
 from numpy import ndarray
 
 from renco.construct import greedy
@@ -40,6 +40,36 @@ SECONDS = {"tsp": 0.01, "cvrp": 0.15, "op": 0.2}
 """Time of an expert per solution, of which half is left on average."""
 TOGETHER = 256
 """Instances that are rolled out as one batch."""
+LEAST_DOUBT = 0.01
+"""Counted before every stop, so that a policy without doubts is stopped too."""
+AHEAD = 10
+"""Decisions after a stop whose doubts count: as many as training unrolls."""
+
+
+@dataclass(frozen=True, eq=False)
+class RollOut:
+    """What a policy decided on one instance.
+
+    Attributes:
+        decisions: Decisions, in order.
+        doubt: Probability, as the policy saw it, that another one was right.
+    """
+
+    decisions: list[int]
+    doubt: Float64[ndarray, " step"]
+
+    def stopped(self, power: float, rng: np.random.Generator) -> list[int]:
+        """Keeps a random number of decisions, often those before many doubts.
+
+        At least one, and an empty tour stays empty.
+        """
+        last = max(1, len(self.decisions) - LEAST_LEFT)
+        doubts = np.concatenate([[0.0], self.doubt.cumsum()])
+        stops = np.arange(1, last + 1)
+        ends = np.minimum(stops + AHEAD, len(self.decisions))
+        ahead = doubts[ends] - doubts[np.minimum(stops, ends)]
+        weights = np.maximum(ahead, LEAST_DOUBT) ** power
+        return self.decisions[: int(rng.choice(stops, p=weights / weights.sum()))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +157,7 @@ def correct(
     *,
     k: int = 1000,
     stops: int = 8,
+    doubt: float = 2.0,
     expert: str = "auto",
     seconds: float | None = None,
     workers: int = 1,
@@ -145,6 +176,9 @@ def correct(
         out: Folder for the corrections, of which each stop gets one.
         k: Steps between two runs of the base encoder.
         stops: Corrections per instance.
+        doubt: Stops as often as this power of the doubts in the decisions that
+            follow says: what the policy is sure of teaches it nothing. 0 stops
+            anywhere alike.
         expert: Who finishes; must be able to complete partial solutions.
         seconds: Time of the expert per solution; None for what is usual.
         workers: Processes to run side by side.
@@ -163,6 +197,7 @@ def correct(
     solver, out = _find(expert, data.manifest.problem), Path(out)
     seconds = seconds or SECONDS[data.manifest.problem]
     begun = f"begun by {policy.name} with k = {k}, stop {{}} of seed {seed}"
+    begun += f", doubt {doubt:g}" if doubt else ""
     plans = [
         replace(
             data.manifest,
@@ -179,7 +214,7 @@ def correct(
     rolled = {} if all(there) else _roll_out(policy, data, k)
     rng, began = np.random.default_rng(seed), monotonic()
     for stop, (folder, plan) in enumerate(zip(folders, plans, strict=True)):
-        own = _stopped(rolled, rng)
+        own = {index: one.stopped(doubt, rng) for index, one in rolled.items()}
         if there[stop]:
             continue
         rows = plan.rows(np.array([*own]), data.instances(slice(None)))
@@ -238,28 +273,19 @@ def _finished(
 
 
 @torch.inference_mode()
-def _roll_out(policy: Policy, data: Trajectories, k: int) -> dict[int, list[int]]:
+def _roll_out(policy: Policy, data: Trajectories, k: int) -> dict[int, RollOut]:
     """Returns what the policy decides on each instance, by index."""
     device = next(policy.parameters()).device
-    rolled: dict[int, list[int]] = {}
+    rolled: dict[int, RollOut] = {}
     for start in range(0, len(data), TOGETHER):
         some = slice(start, start + TOGETHER)
         found = greedy(policy, data.instances(some).start(device), k=k)
         index = data.records(some)["index"].tolist()
-        for place, decisions in zip(index, found.decisions.tolist(), strict=True):
+        doubts = 1 - found.sure.double().cpu().numpy()
+        for place, steps, doubt in zip(
+            index, found.decisions.tolist(), doubts, strict=True
+        ):
             # An orienteering tour that is home has zeros at its end.
-            rolled[place] = [decision for decision in decisions if decision]
+            decisions = [step for step in steps if step]
+            rolled[place] = RollOut(decisions, doubt[: len(decisions)])
     return rolled
-
-
-def _stopped(
-    rolled: dict[int, list[int]], rng: np.random.Generator
-) -> dict[int, list[int]]:
-    """Keeps a random number of each instance's first decisions.
-
-    At least one, and an empty tour stays empty.
-    """
-    return {
-        index: steps[: int(rng.integers(1, max(2, len(steps) - LEAST_LEFT + 1)))]
-        for index, steps in rolled.items()
-    }

@@ -14,7 +14,7 @@ from labels import keep, restore
 
 from renco.cli import main
 from renco.construct import greedy
-from renco.dagger import OWN, Corrections, correct
+from renco.dagger import LEAST_LEFT, OWN, Corrections, RollOut, correct
 from renco.data import Trajectories
 from renco.experts import EXPERTS, find
 from renco.generate import generate
@@ -246,3 +246,27 @@ def test_command_line_from_model_to_training(tmp_path: Path) -> None:
     more = ["--init", str(tmp_path / "base"), "--corrections", str(tmp_path / "own")]
     assert main([*train, *more, "--out", str(tmp_path / "better")]) == 0
     assert main([*train, *more, "--out", str(tmp_path / "better"), "--resume"]) == 0
+
+
+def test_the_policy_is_stopped_before_its_doubts() -> None:
+    """As often as the power of the doubts in the next ten decisions says."""
+    doubt = np.zeros(60)
+    doubt[30] = 0.6
+    one, rng = RollOut([*range(1, 61)], doubt), np.random.default_rng(0)
+    stops = np.array([len(one.stopped(2.0, rng)) for _ in range(500)])
+    assert (np.abs(stops - 25.5) < 5).mean() > 0.95
+    anywhere = np.array([len(one.stopped(0.0, rng)) for _ in range(500)])
+    assert set(anywhere) == set(range(1, 60 - LEAST_LEFT + 1))
+    assert RollOut([], np.zeros(0)).stopped(2.0, rng) == []
+    assert RollOut([7], np.ones(1)).stopped(2.0, rng) == [7]
+
+
+def test_greedy_decisions_come_with_their_probabilities() -> None:
+    """Those that the policy gives to what it chose."""
+    policy, state = make_policy("tsp"), TSP.random(3, 9, seed=4).start()
+    found = greedy(policy, state, k=1)
+    first = policy.score(policy.encode(state), state).exp().max(-1).values
+    torch.testing.assert_close(found.sure[:, 0], first)
+    assert found.sure.shape == found.decisions.shape
+    assert (found.sure > 0).all()
+    assert (found.sure[:, -1] == 1).all()

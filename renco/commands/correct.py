@@ -19,6 +19,14 @@ def correct(
         int, typer.Option(min=1, help="Steps between runs of the base encoder.")
     ] = 1000,
     stops: Annotated[int, typer.Option(min=1, help="Corrections per instance.")] = 8,
+    doubt: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=10,
+            help="Stop rather where the policy doubts; 0 stops anywhere alike.",
+        ),
+    ] = 2.0,
     expert: Annotated[
         str, typer.Option(metavar="NAME|auto", help="Who finishes the solutions.")
     ] = "auto",
@@ -39,6 +47,7 @@ def correct(
     Run it again to continue where it stopped.
     """
     finite("--seconds", seconds, positive=True)
+    finite("--doubt", doubt)
     from renco.checkpoints import load
     from renco.dagger import correct as run
     from renco.progress import ProgressBar
@@ -52,6 +61,7 @@ def correct(
             out,
             k=1 if policy.recurrent is None else k,
             stops=stops,
+            doubt=doubt,
             expert=expert,
             seconds=seconds,
             workers=workers,
