@@ -211,7 +211,12 @@ class Bench:
         if method.limit is not None:  # zero warms up
             stop = MaxRuntime(method.limit) if method.limit else MaxIterations(1)
         options = SearchOptions(
-            k=method.k, beam=method.width, n_sub=method.n_sub, stop=stop, seed=seed
+            k=method.k,
+            beam=method.width,
+            n_sub=method.n_sub,
+            stop=stop,
+            seed=seed,
+            near=None if method.search == "lns" else 0,  # constructions: the paper's
         )
         meter.reset()
         _wait(self.device)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from renco.model import Policy
+from renco.sight import AGAIN, LEAST, Sight
 from renco.state import State
 
 
@@ -38,9 +39,19 @@ class GreedySolutions(Solutions):
     sure: Float[Tensor, "batch step"]
 
 
-def _check_k(k: int) -> None:
+def _renewal(state: State, k: int, near: int | None) -> int:
+    """Returns after how many steps the base encoder runs again.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
+    if near is None:
+        return k
+    if near < LEAST:
+        raise ValueError(f"near must be at least {LEAST}, got {near}")
+    return min(k, AGAIN) if state.node.shape[1] - 2 > near else k
 
 
 def _carry_on() -> None:
@@ -65,29 +76,33 @@ def greedy(
     state: State,
     *,
     k: int,
+    near: int | None = None,
     on_step: Callable[[], None] = _carry_on,
 ) -> GreedySolutions:
     """Constructs one solution per row by always taking the likeliest action.
 
     Algorithm 2 of the paper. With `k=1` the base encoder runs at every step,
-    which is Algorithm 1. `on_step` runs before each step; what it raises ends the
-    construction.
+    which is Algorithm 1. With `near`, among more open nodes than that the policy
+    looks at the nearest ones only (`renco.sight`). `on_step` runs before each step;
+    what it raises ends the construction.
     """
-    _check_k(k)
+    k = _renewal(state, k, near)
     t, decisions, scores = 0, [], []
     h = torch.empty(0)  # E gives the first one
-    state = policy.visible(state)
-    while not state.done:
+    sight = Sight.of(policy.visible(state))
+    while not sight.whole.done:
         on_step()
-        h = policy.encode(state) if t % k == 0 else policy.update(h, state)
-        likeliest, action = policy.score(h, state).max(dim=-1)
+        sight = sight.renewed(near) if t % k == 0 else sight
+        s = sight.seen
+        h = policy.encode(s) if t % k == 0 else policy.update(h, s)
+        likeliest, action = policy.score(h, s).max(dim=-1)
         scores.append(likeliest)
-        decisions.append(state.decision(action))
-        state = policy.visible(state.step(action))
+        decisions.append(s.decision(action))
+        sight = sight.step(action).trimmed(policy.visible)
         t += 1
     sure = _stacked(state, scores).exp()
     _check_scores(sure)
-    return GreedySolutions(_stacked(state, decisions), state.cost, sure)
+    return GreedySolutions(_stacked(state, decisions), sight.whole.cost, sure)
 
 
 SPARE = 2
@@ -102,6 +117,7 @@ def beam_search(
     k: int,
     width: int,
     merge: bool = False,
+    near: int | None = None,
     on_step: Callable[[], None] = _carry_on,
 ) -> Solutions:
     """Keeps the `width` likeliest partial solutions and returns the cheapest.
@@ -109,13 +125,12 @@ def beam_search(
     Beams are ranked by cumulative log-probability; the final choice among them is
     by cost. All beams of a row stay together in a flat batch. While a row has fewer
     distinct partial solutions than `width`, its spare beams are dead: their score
-    is -inf and they are never chosen. `on_step` runs before each step; what it
-    raises ends the search.
+    is -inf and they are never chosen. `near` and `on_step` are those of `greedy`.
 
     With `merge`, of partial solutions that lead to the same state only the best one
     is kept. Unlike the paper, whose beams fill with such twins.
     """
-    _check_k(k)
+    k = _renewal(state, k, near)
     merge &= width > 1
     if width < 1:
         raise ValueError(f"width must be at least 1, got {width}")
@@ -124,32 +139,36 @@ def beam_search(
     first = torch.arange(batch, device=state.node.device)[:, None]
     t, decisions = 0, _stacked(state, [])
     h = torch.empty(0)
-    state = policy.visible(state)
-    while not state.done:
+    sight = Sight.of(policy.visible(state))
+    while not sight.whole.done:
         on_step()
-        h = policy.encode(state) if t % k == 0 else policy.update(h, state)
+        sight = sight.renewed(near) if t % k == 0 else sight
+        s = sight.seen
+        h = policy.encode(s) if t % k == 0 else policy.update(h, s)
         beams = score.shape[1]
-        ranked = score[..., None] + policy.score(h, state).unflatten(0, (batch, beams))
+        ranked = score[..., None] + policy.score(h, s).unflatten(0, (batch, beams))
         actions = ranked.shape[-1]
         tried = min(width * (SPARE if merge else 1), beams * actions)
         score, best = ranked.flatten(1).topk(tried)
         parent = (first * beams + best // actions).flatten()
         action = (best % actions).flatten()
-        state = state.rows(parent)
-        chosen = state.decision(action)[:, None]
-        state = state.step(action)
+        sight = sight.rows(parent)
+        chosen = sight.seen.decision(action)[:, None]
+        sight = sight.step(action)
         if merge:
-            score = score.masked_fill(dominated(state, score), -torch.inf)
+            twins = dominated(sight.whole, score)
+            score = score.masked_fill(twins, -torch.inf)
             score, kept = score.topk(min(width, tried))
             row = (first * tried + kept).flatten()
-            state, parent, chosen = state.rows(row), parent[row], chosen[row]
-        state = policy.visible(state)
+            sight, parent, chosen = sight.rows(row), parent[row], chosen[row]
+        sight = sight.trimmed(policy.visible)
         h, decisions = h[parent], torch.cat([decisions[parent], chosen], dim=1)
         t += 1
     _check_scores(score)
-    cost = state.cost.view(batch, -1).masked_fill(score.isinf(), torch.inf)
-    winner = first[:, 0] * cost.shape[1] + cost.argmin(dim=1)
-    return Solutions(decisions[winner], state.cost[winner])
+    cost = sight.whole.cost
+    costs = cost.view(batch, -1).masked_fill(score.isinf(), torch.inf)
+    winner = first[:, 0] * costs.shape[1] + costs.argmin(dim=1)
+    return Solutions(decisions[winner], cost[winner])
 
 
 def dominated(

@@ -45,6 +45,7 @@ COLUMNS = (
     *("search", "k", "width", "gap_mean", "gap_sem", "seconds_per_instance"),
     *("threads", "hardware", "torch", "seed"),
     *("dataset", "stop", "n_sub", "cost_mean", "seconds_median", "batch", "precision"),
+    "near",
 )
 """Of the table of results: one row per model, set and search."""
 
@@ -140,6 +141,7 @@ class Evaluation:
             None if seconds is None else round(float(np.median(seconds)), 6),
             self.batch,
             precision(self.policy),
+            self.options.near or None,
         )
         return dict(zip(COLUMNS, values, strict=True))
 

@@ -17,6 +17,7 @@ from renco.problems import Problem, Routes
 from renco.quick import quick_start
 from renco.segments import CutSettings, Segments, segments_of
 from renco.segments.base import RouteChoice
+from renco.sight import AGAIN, LEAST, Sight, usual
 from renco.state import State
 from renco.stop import Stop
 
@@ -55,6 +56,8 @@ class LNSSettings:
             without a network stays.
         kicks: Times per iteration that a solution is disturbed at a random place and
             repaired. Unlike the paper.
+        near: Nodes that the policy looks at for the initial solution, where there are
+            more (`renco.sight`); None for all, as in the paper.
     """
 
     k_init: int = 1000
@@ -70,13 +73,14 @@ class LNSSettings:
     polish: bool = False
     share: float = 0.05
     kicks: int = 0
+    near: int | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError if a setting makes no sense."""
         least = {"n_sub": 4, "n_least": 4}  # two nodes to swap between fixed ends
         for name in ("k_init", "k_sub", "b_init", "b_sub", "b_least", "segments"):
             least[name] = 1
-        least["kicks"] = 0
+        least["kicks"], least["near"] = 0, LEAST
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and value < smallest:
@@ -107,7 +111,7 @@ class LNSSettings:
                 encoder runs at first steps only, as in figure 3.
         """
         k = 1000 if recurrent else 1
-        return cls(k_init=k, k_sub=k, **DEFAULTS[problem])
+        return cls(k_init=k, k_sub=k, near=usual(problem, n), **DEFAULTS[problem])
 
 
 _OURS = {"n_least": 25, "b_sub": 4, "b_least": 1, "polish": True}
@@ -297,30 +301,34 @@ class _Search:
 
     def _construct(self, segments: Segments[Any]) -> None:
         """Offers solutions by beam search, the first line of Algorithm 4."""
-        problem, k = self.problem, self.settings.k_init
+        problem, settings = self.problem, self.settings
         width = self._initial_width()
         if width == 0:
             return
         rows = max(1, self.tokens // (width * (problem.n + 1)))
         for low in range(0, len(problem), rows):
             part = problem[low : low + rows]
-            decisions = self._solve(part.start(self.device), k, width)
+            start = part.start(self.device)
+            decisions = self._solve(start, settings.k_init, width, settings.near)
             for i, routes in enumerate(part.routes(torch.from_numpy(decisions))):
                 segments.offer(low + i, routes)
 
     def _initial_width(self) -> int:
         """Returns the largest beam width that fits, zero if not even greedy does."""
         pace, problem, k = self.pace, self.problem, self.settings.k_init
-        share = self.settings.share
+        share, near = self.settings.share, self.settings.near
         if not pace.limited:
             return self.settings.b_init
+        sizes = np.minimum(np.arange(problem.n, 0, -1), near or problem.n)
+        k = min(k, AGAIN) if sizes[0] < problem.n else k
         if self.device.type == "cpu":
-            least = least_seconds(self.policy, problem.n, k) * len(problem)
+            least = least_seconds(self.policy, sizes, k) * len(problem)
             if pace.times(least, share) == 0:
                 return 0
-        step = step_seconds(self.policy, problem[:1].start(self.device), k)
-        # Steps get shorter: half of the first one on average.
-        seconds = step * problem.n / 2 * len(problem)
+        first = Sight.of(problem[:1].start(self.device)).renewed(near).seen
+        # Steps get shorter with the number of nodes.
+        steps = sizes.sum() / sizes[0]
+        seconds = step_seconds(self.policy, first, k) * steps * len(problem)
         return min(self.settings.b_init, pace.times(seconds, share))
 
     def _iterate(self, segments: Segments[Any]) -> bool:
@@ -346,7 +354,9 @@ class _Search:
             self.stage = (self.stage + 1) % len(settings.stages)
         return True
 
-    def _solve(self, state: State, k: int, width: int) -> Int[ndarray, "row step"]:
+    def _solve(
+        self, state: State, k: int, width: int, near: int | None = None
+    ) -> Int[ndarray, "row step"]:
         """Returns decisions by beam search, in batches that fit the machine."""
         total, nodes = state.node.shape
         rows = max(1, self.tokens // (width * nodes))
@@ -360,6 +370,7 @@ class _Search:
                 k=k,
                 width=width,
                 merge=True,
+                near=near,
                 on_step=self.pace.on_step,
             )
             # Batches of the OP may be done early: the rest is staying at home.

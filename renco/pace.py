@@ -4,6 +4,8 @@ from math import inf, isinf
 from time import perf_counter
 
 import torch
+from jaxtyping import Int
+from numpy import ndarray
 
 from renco import stop as stops
 from renco.model import Policy
@@ -128,11 +130,16 @@ def tokens_at_once(device: torch.device) -> int:
     return TOKENS_PER_CORE * torch.get_num_threads()
 
 
-def least_seconds(policy: Policy, n: int, k: int) -> float:
+def least_seconds(policy: Policy, sizes: Int[ndarray, " step"], k: int) -> float:
     """Returns a time that a greedy construction certainly takes on a CPU.
 
     Known without running the network even once, which for a large instance takes
     longer than a short limit.
+
+    Args:
+        policy: Constructs.
+        sizes: Nodes that it looks at, step by step.
+        k: Steps between two runs of the base encoder.
     """
     parts = (
         (policy.base, policy.config.base),
@@ -142,10 +149,11 @@ def least_seconds(policy: Policy, n: int, k: int) -> float:
     for encoder, shape in parts:
         if encoder is None or shape is None:
             continue
-        # A multiplication and an addition per weight, for n + (n - 1) + ... nodes;
-        # the same twice (scores, values) for all pairs of as many nodes.
+        # A multiplication and an addition per weight and node; the same twice
+        # (scores, values) for all pairs of nodes.
         weights = sum(weight.numel() for weight in encoder.parameters())
-        work.append(weights * n**2 + 4 * shape.layers * shape.d * n**3 / 3)
+        pairs = float((sizes**2).sum())
+        work.append(2 * weights * sizes.sum() + 4 * shape.layers * shape.d * pairs)
     operations = work[0] / k + work[-1] * (1 - 1 / k)
     return operations / (CORE_SPEED * torch.get_num_threads())
 

@@ -8,6 +8,7 @@ from renco.construct import Solutions, beam_search, greedy
 from renco.lns import Callback, LNSSettings, SearchResult, large_neighborhood_search
 from renco.model import Policy
 from renco.problems import Problem, Routes
+from renco.sight import LEAST, usual
 from renco.state import State
 from renco.stop import MaxRuntime, Stop
 
@@ -29,6 +30,8 @@ class SearchOptions:
         k: Steps from one base encoding to the next.
         beam: Width of the beams.
         n_sub: Size of sub-problems.
+        near: Nodes that the policy looks at where there are more (`renco.sight`); 0
+            for all.
         seed: Seed of random choices.
         stop: When to end.
         start: Solutions to improve, one per instance.
@@ -38,6 +41,7 @@ class SearchOptions:
     k: int | None = None
     beam: int | None = None
     n_sub: int | None = None
+    near: int | None = None
     seed: int = 0
     stop: Stop | None = None
     start: Sequence[Routes] | None = None
@@ -49,6 +53,8 @@ class SearchOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.near and self.near < LEAST:
+            raise ValueError(f"near must be 0 or at least {LEAST}, got {self.near}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, got {self.seed}")
 
@@ -58,7 +64,7 @@ class Search:
     """A way to solve a batch of instances of equal size.
 
     Attributes:
-        run: Solves a batch; k and beam are always given.
+        run: Solves a batch; k, beam and near are always given.
         width: Returns the width of the beams unless the user gives one.
         improves: Whether it goes on until it is stopped, and from a given start.
     """
@@ -76,7 +82,7 @@ class Search:
     def completed(
         self, options: SearchOptions, policy: Policy, problem: Problem
     ) -> SearchOptions:
-        """Returns the options with k and beam filled in.
+        """Returns the options with k, beam and near filled in.
 
         Raises:
             ValueError: The search or the policy cannot do what is asked.
@@ -91,7 +97,11 @@ class Search:
                 f"{policy.name} has no recurrent encoder: k must be 1, got {options.k}"
             )
         k = options.k or (ONCE if recurrent else 1)
-        return replace(options, k=k, beam=options.beam or self.width(problem))
+        near = options.near
+        if near is None:
+            near = usual(problem.name, problem.n) or 0
+        beam = options.beam or self.width(problem)
+        return replace(options, k=k, beam=beam, near=near)
 
 
 def construction(
@@ -126,7 +136,9 @@ def _defaults(problem: Problem) -> LNSSettings:
 
 def _improve(policy: Policy, problem: Problem, options: SearchOptions) -> SearchResult:
     assert options.k is not None and options.beam is not None
-    settings = replace(_defaults(problem), k_init=options.k, k_sub=options.k)
+    settings = replace(
+        _defaults(problem), k_init=options.k, k_sub=options.k, near=options.near or None
+    )
     if options.beam != settings.b_sub:  # what the user asked for
         settings = replace(settings, b_init=options.beam, b_sub=options.beam)
     if options.n_sub is not None:
@@ -144,7 +156,9 @@ def _improve(policy: Policy, problem: Problem, options: SearchOptions) -> Search
 
 SEARCHES: dict[str, Search] = {
     "greedy": construction(
-        lambda policy, state, options: greedy(policy, state, k=options.k or 1)
+        lambda policy, state, options: greedy(
+            policy, state, k=options.k or 1, near=options.near or None
+        )
     ),
     "beam": construction(
         lambda policy, state, options: beam_search(
@@ -153,6 +167,7 @@ SEARCHES: dict[str, Search] = {
             k=options.k or 1,
             width=options.beam or BEAM,
             merge=True,
+            near=options.near or None,
         ),
         beam=BEAM,
     ),

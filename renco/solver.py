@@ -34,6 +34,7 @@ def solve(
     beam: int | None = None,
     k: int | None = None,
     n_sub: int | None = None,
+    near: int | None = None,
     callback: Callback | None = None,
     start: Routes | Result | str | Path | None = None,
 ) -> Result | list[Result]:
@@ -55,6 +56,8 @@ def solve(
         beam: Width of the beams.
         k: Steps from one base encoding to the next; 1 never uses the recurrent one.
         n_sub: Size of the sub-problems of the large neighborhood search.
+        near: How many nodes the policy looks at where there are more, the nearest; 0
+            for all. By default all of up to 300, or else 100 (TSP) or 200.
         callback: Called with the progress of the large neighborhood search.
         start: Solution to improve: routes by node ids, an earlier result, or a file.
 
@@ -78,6 +81,7 @@ def solve(
         k=k,
         beam=beam,
         n_sub=n_sub,
+        near=near,
         seed=seed,
         stop=stop,
         start=None if start is None else [_routes(start, instance)],

@@ -31,6 +31,14 @@ def evaluate(
         int | None,
         typer.Option(min=1, metavar="K", help="Steps between base encodings."),
     ] = None,
+    near: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Look at the N nearest nodes, 0 for all; by default beyond 300 nodes.",
+        ),
+    ] = None,
     n_sub: Annotated[
         int | None, typer.Option(min=4, metavar="N", help="Size of sub-problems (lns).")
     ] = None,
@@ -94,7 +102,9 @@ def evaluate(
         limits = Limits.of(search, time_limit, iterations)
     except ValueError as error:
         raise usage(str(error), "--search") from None
-    options = SearchOptions(k=k, beam=beam, n_sub=n_sub, seed=seed, stop=limits.rule)
+    options = SearchOptions(
+        k=k, beam=beam, n_sub=n_sub, near=near, seed=seed, stop=limits.rule
+    )
     dataset = open_data(data)
     rows, single = [], {}
     with using_threads(threads):

@@ -37,6 +37,14 @@ def solve(
         int | None,
         typer.Option(min=1, metavar="K", help="Steps between base encodings."),
     ] = None,
+    near: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Look at the N nearest nodes, 0 for all; by default beyond 300 nodes.",
+        ),
+    ] = None,
     n_sub: Annotated[
         int | None, typer.Option(min=4, metavar="N", help="Size of sub-problems (lns).")
     ] = None,
@@ -125,6 +133,7 @@ def solve(
         beam=beam,
         k=k,
         n_sub=n_sub,
+        near=near,
         seed=seed,
         time_limit=time_limit,
         iterations=iterations,

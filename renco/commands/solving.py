@@ -45,6 +45,7 @@ class Job:
     beam: int | None
     k: int | None
     n_sub: int | None
+    near: int | None
     seed: int
     time_limit: float | None
     iterations: int | None
@@ -166,7 +167,9 @@ class Job:
     ) -> list[Result]:
         problem = joined([task.problem for task in group])
         search = find_search(self.search)
-        options = SearchOptions(k=self.k, beam=self.beam, seed=self.seed)
+        options = SearchOptions(
+            k=self.k, beam=self.beam, near=self.near, seed=self.seed
+        )
         limits = Limits.of(self.search, self.time_limit, self.iterations)
         limits = limits.times(len(group))
         if limits.rule is not None:
