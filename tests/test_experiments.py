@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import equal
+import labels
 import numpy as np
 import pytest
 import regret
@@ -455,3 +456,21 @@ def test_regrets_of_all_decisions_are_the_gap(
         )
         total = sum(float(row["regret"]) for row in some)
         assert total == pytest.approx(expected, abs=1e-2)
+
+
+def test_a_packed_set_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels that are kept are not made again, and the others are added."""
+    plan = {"problem": "tsp", "n": 10, "seed": 4, "expert": "fast-tsp", "seconds": 0.01}
+    made = generate(out=tmp_path / "some", count=9, chunk=4, **plan)[0]
+    monkeypatch.setattr(labels, "PACKED", tmp_path)
+    monkeypatch.setitem(labels.SETS, "kept", {**plan, "count": 14, "chunk": 4})
+    labels.keep(made.folder, tmp_path / "kept.bin")
+    labels.begin(tmp_path / "kept.bin", tmp_path / "begun")
+    assert len([*(tmp_path / "begun" / "parts").iterdir()]) == 3
+    labels.make("kept", tmp_path / "whole", 1)
+    whole = Trajectories(tmp_path / "whole")
+    whole.verify()
+    assert len(whole) == 14
+    assert (whole.records(slice(9)) == made.records(slice(None))).all()
