@@ -24,6 +24,7 @@ from renco.problems import PROBLEMS, Problem
 from renco.quick import quick_start
 from renco.searches import ONCE, SearchOptions, find_search
 from renco.segments import segments_of
+from renco.sight import AGAIN
 from renco.stop import MaxIterations, MaxRuntime
 
 WARM_UP = 50
@@ -149,6 +150,16 @@ def reinforced_method(folder: str, search: str) -> Method:
     )
 
 
+def in_sight(method: Method) -> int | None:
+    """Returns how many nodes a greedy construction looks at; 0 for all, as the paper.
+
+    What our own search looks at is its own choice, None.
+    """
+    if method.search == "lns":
+        return None
+    return int(method.search[4:]) if method.search.startswith("near") else 0
+
+
 def rounds(method: Method) -> int:
     """Returns the number of random re-constructions of LEHD, or of rounds of EAS."""
     counted = method.search.startswith(("rrc", "eas"))
@@ -216,7 +227,7 @@ class Bench:
             n_sub=method.n_sub,
             stop=stop,
             seed=seed,
-            near=None if method.search == "lns" else 0,  # constructions: the paper's
+            near=in_sight(method),
         )
         meter.reset()
         _wait(self.device)
@@ -226,7 +237,8 @@ class Bench:
             plain = LNSSettings(method.k, method.k, n_sub=method.n_sub)
             found = large_neighborhood_search(policy, problem, plain, stop, seed=seed)
         else:
-            found = find_search(method.search)(policy, problem, options)
+            search = "greedy" if options.near else method.search
+            found = find_search(search)(policy, problem, options)
         _wait(self.device)
         return Answer(
             routes=found.routes[0],
@@ -287,9 +299,11 @@ def expected_seconds(method: Method, problem: str, n: int, peak: float) -> float
         config, again = PolicyConfig.from_dict(read_config(method.source)["policy"]), 1
     steps = min(n, round(4 * n**0.5)) if problem == "op" else n
     work = 0.0
+    near = in_sight(method) or n
+    k = min(method.k or 1, AGAIN) if near < n else method.k or 1
     for t in range(steps):
         size, outer = config.base, 0
-        if config.recurrent is not None and t % (method.k or 1):
+        if config.recurrent is not None and t % k:
             size, outer = config.recurrent, config.base.d
-        work += gflop(size, method.width or 1, n + 1 - t, outer)
+        work += gflop(size, method.width or 1, min(n - t, near) + 1, outer)
     return again * (work / (EFFICIENCY * peak) + PER_STEP * steps)

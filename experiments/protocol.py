@@ -38,7 +38,8 @@ class Method:
         model: Name of the model, or of the solver.
         size: Of the encoder that runs at most steps, e.g. `L2-d128-h8`.
         model_sha256: Hash of the weights; empty for solvers.
-        search: `greedy`, `beam`, `lns`, `algorithm4`, `rrc10`; empty for solvers.
+        search: `greedy`, `beam`, `lns`, `algorithm4`, `rrc10`, `near100` (greedy, with
+            100 nodes in sight); empty for solvers.
         k: Steps from one base encoding to the next.
         width: Width of the beams.
         n_sub: Size of sub-problems; None for the default.

@@ -199,6 +199,34 @@ def k_table(found: Found) -> list[str]:
     return table(heading, rows)
 
 
+def near_table(found: Found) -> list[str]:
+    """Greedy constructions with the nearest nodes in sight, and with all."""
+    rows = []
+    for results in found:
+        cells = [c for c in results.cells if c.what["search"].startswith("near")]
+        shown = sorted(cells, key=lambda cell: cell.what["role"], reverse=True)
+        for cell in shown:
+            what = {name: cell.what[name] for name in ("model", "k")}
+            role = cell.what["role"]
+            whole = results.pick(roles=[role], search="greedy", **what)
+            for one in [cell, *whole]:
+                apart = gap_difference(one, whole[0]) if one is cell and whole else None
+                nodes = one.what["search"].removeprefix("near")
+                seen = "all" if one is not cell else f"{nodes} nearest"
+                rows.append(
+                    [
+                        *(results.title, role, one.size, seen),
+                        *(one.mean(gap).show(), show(apart, sign=True)),
+                        *(one.mean(seconds).show(3), count(one)),
+                    ]
+                )
+    heading = [
+        *("set", "role", "size", "nodes in sight", "gap %", "points above all"),
+        *("seconds", "instances"),
+    ]
+    return table(heading, rows)
+
+
 def lns_table(found: Found) -> list[str]:
     """Figure 3 as numbers: where the curves end, and where they cross."""
     rows = []
@@ -375,6 +403,7 @@ def sections(found: Found, folder: Path) -> dict[str, list[str]]:
         "speed": speed_table(found),
         "decode": decode_table(folder),
         "k": [*figure_line("k", "Gap against k")(found), *k_table(found)],
+        "near": near_table(found),
         "figure3": [
             *figure_line("figure3", "Figure 3: large neighborhood search")(found),
             *lns_table(found),

@@ -43,6 +43,7 @@ from protocol import Method, Plan, Stamp
 from rows import METHOD, RESULTS, Row, gap
 
 from renco.problems import PROBLEMS
+from renco.sight import NEAR
 from renco.solver import find_device
 from renco.testsets import names, open_data
 
@@ -186,6 +187,14 @@ def table1(at: Setting) -> list[Method]:
     return found
 
 
+def near(at: Setting) -> list[Method]:
+    """Greedy constructions that look at the nearest nodes only, or at all of them."""
+    ends = [m for m in at.found if m.role in ("recurrent", "base")]
+    short = f"near{NEAR[at.problem]}"
+    found = [model.method(short, width=1, k=model.k) for model in ends]
+    return found + [construct(model, 1) for model in ends if model.role == "recurrent"]
+
+
 def speed(at: Setting) -> list[Method]:
     """Recurrent against base; not where there is only one of them."""
     ends = [m for m in at.found if m.role in ("recurrent", "base")]
@@ -201,6 +210,7 @@ ITEMS: dict[str, tuple[Callable[[Setting], list[Method]], tuple[int, ...]]] = {
     "figure4": (figure4, (100, 200)),
     "table1": (table1, (100, 200)),
     "speed": (speed, SIZES),
+    "near": (near, (500, 1000)),
 }
 """What to run, and on which sizes unless told otherwise."""
 
