@@ -27,7 +27,7 @@ from renco.data import Trajectories
 from renco.model import Policy
 from renco.problems import Problem
 from renco.searches import SEARCHES, Search, SearchOptions, find_search
-from renco.stop import MaxIterations
+from renco.stop import MaxIterations, MaxRuntime
 
 __all__ = [
     "COLUMNS",
@@ -214,9 +214,14 @@ def evaluate(
 def _warm_up(
     search: Search, policy: Policy, problem: Problem, options: SearchOptions
 ) -> None:
-    """Lets caches, memory pools and clocks settle."""
-    once = replace(options, stop=MaxIterations(1)) if search.improves else options
-    search(policy, problem, once)
+    """Lets caches, memory pools and clocks settle.
+
+    Within a second where the search takes limits: without one, its first solution of
+    a large instance takes minutes.
+    """
+    if search.improves:
+        options = replace(options, stop=MaxIterations(1) | MaxRuntime(1.0))
+    search(policy, problem, options)
 
 
 def _timed(

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from renco.evaluate import (
 )
 from renco.manifest import Manifest
 from renco.searches import SEARCHES, Search, SearchOptions
-from renco.stop import MaxIterations
+from renco.stop import MaxIterations, seconds_left
 
 
 def labelled(problem: str = "tsp", n: int = 8, count: int = 6) -> Trajectories:
@@ -99,6 +100,26 @@ def test_the_warm_up_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [1, 1, 1, 1]
     assert found.seconds is not None and len(found.seconds) == 3
     assert progress == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_warm_up_of_a_search_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One iteration of a large instance may take minutes: a second is enough."""
+    lns, stops = SEARCHES["lns"], []
+
+    def run(*arguments: Any) -> object:
+        stops.append(arguments[2].stop)
+        return lns.run(*arguments)
+
+    monkeypatch.setitem(SEARCHES, "watched", Search(run, lns.width, improves=True))
+    asked = MaxIterations(3)
+    evaluate(
+        make_policy("tsp"),
+        labelled(n=12, count=2),
+        search="watched",
+        options=SearchOptions(stop=asked, beam=2),
+    )
+    assert seconds_left(stops[0]) <= 1
+    assert stops[1:] == [asked, asked]
 
 
 def test_improvement_is_measured_too() -> None:
