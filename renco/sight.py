@@ -23,12 +23,12 @@ LEAST = 2 * AGAIN
 MANY = 300
 """Nodes among which the shipped policies, trained on 100 and 200, are at home."""
 NEAR = {"tsp": 100, "cvrp": 200, "op": 200}
-"""How many to look at where there are more."""
+"""How many to look at where there are more; 200 for any other problem."""
 
 
 def usual(problem: str, n: int) -> int | None:
     """Returns how many nodes to look at among n; None for all."""
-    return NEAR[problem] if n > MANY else None
+    return NEAR.get(problem, 200) if n > MANY else None
 
 
 @dataclass(frozen=True, eq=False)
