@@ -28,7 +28,7 @@ from renco.checkpoints import (
 )
 from renco.model import Policy
 
-KEPT = ("training", "base", "init", "validation", "steps")
+KEPT = ("training", "base", "init", "validation", "steps", "averaged")
 
 
 def ship(run: Path, name: str, default: bool, base: str | None = None) -> None:

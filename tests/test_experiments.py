@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import regret
 import torch
+from average import average
 from conftest import make_policy
 from fold import fold
 from methods import (
@@ -474,3 +475,16 @@ def test_a_packed_set_is_continued(
     whole.verify()
     assert len(whole) == 14
     assert (whole.records(slice(9)) == made.records(slice(None))).all()
+
+
+def test_averages_lie_half_way() -> None:
+    """Only models of one kind have any."""
+    before, after = (make_policy("tsp") for _ in range(2))
+    with torch.no_grad():
+        for weight in after.parameters():
+            weight += 1.0
+    average(before, after)
+    for old, new in zip(before.parameters(), after.parameters(), strict=True):
+        torch.testing.assert_close(new, old + 0.5)
+    with pytest.raises(ValueError, match="different settings"):
+        average(before, make_policy("op"))
