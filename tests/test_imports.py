@@ -22,7 +22,8 @@ ALLOWED = {
     "renco.outing": {"renco.local"},
     "renco.problems": {"renco.state", "renco.metrics", "renco.problems"},
     "renco.model": {"renco.state"},
-    "renco.construct": {"renco.state", "renco.model"},
+    "renco.sight": {"renco.state"},
+    "renco.construct": {"renco.state", "renco.model", "renco.sight"},
     "renco.segments": {
         "renco.local",
         "renco.state",
