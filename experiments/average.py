@@ -39,10 +39,8 @@ def main() -> None:
     parser.add_argument("after", help="the same of the one that was trained on")
     parser.add_argument("out", type=Path, help="folder of the new model")
     given = parser.parse_args()
-    policy, configs = (
-        load(given.after),
-        [*map(read_config, (given.before, given.after))],
-    )
+    policy = load(given.after)
+    configs = [read_config(name) for name in (given.before, given.after)]
     average(load(given.before), policy)
     kept = {key: configs[1][key] for key in ("training", "init", "steps")}
     averaged = [config["sha256"] for config in configs]

@@ -24,7 +24,7 @@ from renco.problems import PROBLEMS, Problem
 from renco.quick import quick_start
 from renco.searches import ONCE, SearchOptions, find_search
 from renco.segments import segments_of
-from renco.sight import AGAIN
+from renco.sight import renewal
 from renco.stop import MaxIterations, MaxRuntime
 
 WARM_UP = 50
@@ -300,7 +300,7 @@ def expected_seconds(method: Method, problem: str, n: int, peak: float) -> float
     steps = min(n, round(4 * n**0.5)) if problem == "op" else n
     work = 0.0
     near = in_sight(method) or n
-    k = min(method.k or 1, AGAIN) if near < n else method.k or 1
+    k = renewal(method.k or 1, near, n)
     for t in range(steps):
         size, outer = config.base, 0
         if config.recurrent is not None and t % k:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from renco.model import Policy
-from renco.sight import AGAIN, LEAST, Sight
+from renco.sight import LEAST, Sight, renewal
 from renco.state import State
 
 
@@ -47,11 +47,9 @@ def _renewal(state: State, k: int, near: int | None) -> int:
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    if near is None:
-        return k
-    if near < LEAST:
+    if near is not None and near < LEAST:
         raise ValueError(f"near must be at least {LEAST}, got {near}")
-    return min(k, AGAIN) if state.node.shape[1] - 2 > near else k
+    return renewal(k, near, state.node.shape[1] - 2)
 
 
 def _carry_on() -> None:

@@ -17,7 +17,7 @@ from renco.problems import Problem, Routes
 from renco.quick import quick_start
 from renco.segments import CutSettings, Segments, segments_of
 from renco.segments.base import RouteChoice
-from renco.sight import AGAIN, LEAST, Sight, usual
+from renco.sight import LEAST, Sight, renewal, usual
 from renco.state import State
 from renco.stop import Stop
 
@@ -320,7 +320,7 @@ class _Search:
         if not pace.limited:
             return self.settings.b_init
         sizes = np.minimum(np.arange(problem.n, 0, -1), near or problem.n)
-        k = min(k, AGAIN) if sizes[0] < problem.n else k
+        k = renewal(k, near, problem.n)
         if self.device.type == "cpu":
             least = least_seconds(self.policy, sizes, k) * len(problem)
             if pace.times(least, share) == 0:

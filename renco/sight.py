@@ -31,6 +31,11 @@ def usual(problem: str, n: int) -> int | None:
     return NEAR.get(problem, 200) if n > MANY else None
 
 
+def renewal(k: int, near: int | None, nodes: int) -> int:
+    """Returns after how many steps E runs again, where k are asked for."""
+    return min(k, AGAIN) if near is not None and near < nodes else k
+
+
 @dataclass(frozen=True, eq=False)
 class Sight:
     """States, and the parts of them that a policy looks at.

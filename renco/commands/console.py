@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -68,6 +68,17 @@ def parsed(option: str, parse: Callable[[str], Any], text: str, form: str) -> An
         return parse(text)
     except ValueError:
         raise usage(f"expected {form}, got {text!r}", option) from None
+
+
+Near = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Look at the N nearest nodes, 0 for all; by default beyond 300 nodes.",
+    ),
+]
+"""The option of all commands that construct solutions."""
 
 
 def finite(option: str, value: float | None, *, positive: bool = False) -> None:

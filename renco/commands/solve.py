@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from renco.commands.console import (
+    Near,
     check_writable,
     finite,
     say,
@@ -37,14 +38,7 @@ def solve(
         int | None,
         typer.Option(min=1, metavar="K", help="Steps between base encodings."),
     ] = None,
-    near: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Look at the N nearest nodes, 0 for all; by default beyond 300 nodes.",
-        ),
-    ] = None,
+    near: Near = None,
     n_sub: Annotated[
         int | None, typer.Option(min=4, metavar="N", help="Size of sub-problems (lns).")
     ] = None,
