@@ -29,6 +29,7 @@ from renco.training import PRESETS, TrainConfig, preset, train
 
 RESULTS = Path(__file__).parent / "results" / "ablations.csv"
 _U = PRESETS["cpu"].recurrent or EncoderConfig()
+JOINT = {"joint": True, "recurrent": _U, "slices": Slices(tokens=512)}
 NONE = {"zoom": False, "relative": False, "geometry": False}
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {
@@ -41,7 +42,9 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "no curriculum": {"slices": Slices(curriculum=0.0)},
         "rotate": {"slices": Slices(rotate=True)},
         "links 0.5": {"links": 0.5},
-        "joint": {"joint": True, "recurrent": _U, "slices": Slices(tokens=512)},
+        "joint": JOINT,
+        "joint, four windows": JOINT | {"windows": 4},
+        "joint, ten windows": JOINT | {"windows": 10},
         "no average": {"average": 0.0},
         "half the batch": {"slices": Slices(tokens=1024)},
         "all layers from the start": {"grow": 0.0},

@@ -63,6 +63,8 @@ class TrainConfig:
         links: Weight of an auxiliary loss on the successor of every node of E.
         distill: Weight of an auxiliary loss that pulls U's decisions to those of E.
         k: Unrolled steps of the recurrent loss.
+        windows: How many times k steps are unrolled in a row, each time from what U made
+            of the last, and each time an update. One in the paper.
         steps: Length of the training; 0 means `minutes` decides.
         minutes: Length of the training in wall-clock time, pauses excluded.
         precision: Of matrix products in the blocks: `float32`, `bfloat16`, or `auto`
@@ -92,6 +94,7 @@ class TrainConfig:
     links: float = 0.0
     distill: float = 0.0
     k: int = 10
+    windows: int = 1
     steps: int = 0
     minutes: float = 0.0
     precision: str = "float32"
@@ -110,8 +113,11 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raises ValueError naming a setting out of range."""
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
+        for name in ("k", "windows"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} must be at least 1, got {getattr(self, name)}"
+                )
         if self.steps < 0 or self.minutes < 0:
             raise ValueError(f"steps {self.steps} and minutes {self.minutes} below 0")
         if self.learning_rate <= 0 or not 0 < self.warmup < 1:
@@ -256,43 +262,52 @@ def link_loss(
     return -(found * counts).sum() / counts.sum()
 
 
-def recurrent_loss(
+def recurrent_losses(
     policy: Policy,
     state: State,
     actions: Int[Tensor, "batch step"],
     k: int,
     *,
+    windows: int = 1,
     through_base: bool = False,
     distill: float = 0.0,
-) -> Float[Tensor, ""]:
-    """Returns the loss of U on up to k unrolled steps: Algorithm 3, second loop.
+) -> Iterator[Float[Tensor, ""]]:
+    """Yields the loss of U on up to k unrolled steps: Algorithm 3, second loop.
 
     The paper sums over the steps; the mean differs by a constant factor, and does
     not change its scale where fewer than k steps remain.
 
     Args:
-        policy: Policy with a recurrent encoder.
+        policy: Policy with a recurrent encoder. It may be updated after each loss.
         state: States s_j of an expert.
         actions: The expert's actions from there on.
         k: Number of recurrent steps.
-        through_base: Also train E and D, on step j and through the unrolled steps.
+        windows: How many losses, as long as k steps remain: each goes on from the
+            embeddings of the one before, but gradients do not go back so far. Unlike
+            the paper, where U never sees what more than k steps of it lead to.
+        through_base: Also train E and D, on step j and through the first window.
             Unlike the paper, which freezes them.
         distill: Weight of the divergence of U's decisions from those of E, which
             then runs at every step.
     """
     state = policy.visible(state)
-    with torch.set_grad_enabled(through_base):
+    with torch.set_grad_enabled(through_base and torch.is_grad_enabled()):
         h = policy.encode(state)
     losses = []
     if through_base:
         losses.append(cross_entropy(policy, h, state, actions[:, 0]))
-    for i in range(1, min(k + 1, actions.shape[1])):
+    steps = min(windows * k, actions.shape[1] - 1)
+    for i in range(1, steps + 1):
         state = policy.visible(state.step(actions[:, i - 1]))
         h = policy.update(h, state)
         losses.append(cross_entropy(policy, h, state, actions[:, i]))
         if distill:
             losses[-1] = losses[-1] + distill * divergence(policy, h, state)
-    return torch.stack(losses).mean()
+        if i % k == 0:
+            yield torch.stack(losses).mean()
+            losses, h = [], h.detach()
+    if steps < k:
+        yield torch.stack(losses).mean()
 
 
 def divergence(
@@ -636,7 +651,7 @@ class Validation:
         found["val_gap"] = self._gap(policy, 1, device)
         if policy.recurrent is not None:
             unrolled = [
-                recurrent_loss(policy, s.to(device), a.to(device), self.k).item()
+                next(recurrent_losses(policy, s.to(device), a.to(device), self.k)).item()
                 for s, a in self.batches
                 if a.shape[1] > 1
             ]
@@ -695,17 +710,27 @@ class _Loop:
             grown = progress >= config.grow
             run.policy.base.depth = layers if grown else (layers + 1) // 2
         batch = self.sampler.batch(run.step, progress, device)
-        state, actions = self.together.share(batch)
+        rows = self.together.share(batch)
         if self.stage == "base" and not config.joint:
-            loss = base_loss(run.policy, state, actions, config.links)
+            losses = iter([base_loss(run.policy, *rows, config.links)])
         else:
-            loss = recurrent_loss(
-                *(run.policy, state, actions, config.k),
+            losses = recurrent_losses(
+                *(run.policy, *rows, config.k),
+                windows=config.windows,
                 through_base=config.joint,
                 distill=config.distill,
             )
         # Shares of a batch may differ by a row; weighted, their mean is the batch's.
-        loss = loss * (len(actions) * self.together.world / len(batch[1]))
+        share = len(rows[1]) * self.together.world / len(batch[1])
+        values = [self._update(loss * share) for loss in losses]
+        run.step += 1
+        run.samples += len(batch[1])
+        run.nodes += batch[0].node.numel()
+        return float(np.mean(values))
+
+    def _update(self, loss: Float[Tensor, ""]) -> float:
+        """Moves the weights down the gradient of a loss and returns its value."""
+        run, config = self.run, self.config
         for optimizer in run.optimizers:
             optimizer.zero_grad()
         loss.backward()
@@ -721,9 +746,6 @@ class _Loop:
         for optimizer in run.optimizers:
             optimizer.step()
         run.average.update(run.policy, run.step)
-        run.step += 1
-        run.samples += len(batch[1])
-        run.nodes += batch[0].node.numel()
         return value.item()
 
     def _validate(self, losses: list[float], device: torch.device) -> None:

@@ -33,10 +33,11 @@ from renco.training import (
     _split,
     _start,
     base_loss,
+    cross_entropy,
     divergence,
     link_loss,
     preset,
-    recurrent_loss,
+    recurrent_losses,
     settings,
     train,
 )
@@ -236,7 +237,8 @@ def test_the_recurrent_loss_leaves_the_base_alone(data: Path) -> None:
     policy.base.requires_grad_(False)
     policy.decoder.requires_grad_(False)
     sampler = Sampler([(trajectories, np.arange(20))], Slices(tokens=64), 0)
-    recurrent_loss(policy, *sampler.batch(0, 1.0, torch.device("cpu")), 3).backward()
+    batch = sampler.batch(0, 1.0, torch.device("cpu"))
+    next(recurrent_losses(policy, *batch, 3)).backward()
     assert all(p.grad is None for p in policy.base.parameters())
     assert all(p.grad is None for p in policy.decoder.parameters())
     assert any(p.grad.abs().sum() > 0 for p in policy.recurrent.parameters())
@@ -260,7 +262,28 @@ def test_the_recurrent_loss_is_the_mean_over_k_steps(data: Path) -> None:
                 ).mean()
             )
         expected = sum(terms) / len(terms)
-        assert torch.allclose(recurrent_loss(policy, state, actions, k), expected)
+        loss = next(recurrent_losses(policy, state, actions, k))
+        assert torch.allclose(loss, expected)
+
+
+def test_windows_go_on_from_what_the_recurrent_encoder_made(tours: Path) -> None:
+    """Each window is a loss on k more steps, whose gradient ends where it begins."""
+    policy = make_policy("tsp")
+    problem, decisions = Trajectories(tours).batch([0, 1])
+    state, actions = problem.slices(decisions, 8, np.random.default_rng(0))
+    joint = {"windows": 3, "through_base": True}
+    found = list(recurrent_losses(policy, state, actions, 2, **joint))
+    assert len(found) == 2  # five steps are left of the first decision: two windows
+    h, s, terms = policy.encode(state), state, []
+    for i in range(1, 5):
+        s = s.step(actions[:, i - 1])
+        h = policy.update(h, s)
+        terms.append(cross_entropy(policy, h, s, actions[:, i]))
+    torch.testing.assert_close(found[1], torch.stack(terms[2:]).mean())
+    found[1].backward()
+    assert all(p.grad is None for p in policy.base.parameters())
+    found[0].backward()
+    assert all(p.grad is not None for p in policy.base.parameters())
 
 
 def test_training_learns(tours: Path, tmp_path: Path) -> None:
@@ -291,7 +314,7 @@ def test_both_stages_run_for_every_problem(data: Path, tmp_path: Path) -> None:
 
 def test_joint_training_moves_all_parts(tours: Path, tmp_path: Path) -> None:
     """Joint training changes E, U and D in one stage."""
-    config = replace(TINY, joint=True)
+    config = replace(TINY, joint=True, windows=2)
     train("base", config, data=tours, out=tmp_path / "a", report=lambda _: None)
     more = replace(config, steps=12)
     train("base", more, data=tours, out=tmp_path / "b", report=lambda _: None)
@@ -436,6 +459,7 @@ def test_a_full_disk_keeps_the_old_snapshot(
         ({"base": {"depth": 3}}, r"unknown setting base\.depth"),
         ({"base": {"d": 30, "heads": 4}}, "30 is not a multiple of 4"),
         ({"k": 0}, "k must be at least 1, got 0"),
+        ({"windows": 0}, "windows must be at least 1, got 0"),
         ({"steps": -1}, "steps -1"),
         ({"warmup": 2.0}, "warmup 2.0"),
         ({"precision": "float16"}, "precision must be .* got 'float16'"),
@@ -665,8 +689,8 @@ def test_distilling_compares_with_the_base(tours: Path) -> None:
     assert divergence(policy, h, state).item() == pytest.approx(0.0, abs=1e-6)
     after = state.step(actions[:, 0])
     assert divergence(policy, policy.update(h, after), after).item() > 1e-3
-    plain = recurrent_loss(policy, state, actions, 3)
-    loss = recurrent_loss(policy, state, actions, 3, distill=0.5)
+    plain = next(recurrent_losses(policy, state, actions, 3))
+    loss = next(recurrent_losses(policy, state, actions, 3, distill=0.5))
     assert loss > plain
     loss.backward()
     assert policy.recurrent is not None
