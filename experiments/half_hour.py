@@ -2,12 +2,13 @@
 
     python experiments/half_hour.py --data LABELS --val LABELS --out FOLDER
 
-Three steps, each in processes of one thread: the base of preset `cpu` alone for a third
-of the time; an expert finishes what it begins on fresh instances (`renco correct`); the
-rest of the time E, D and U learn together (`train/half_hour.toml`), in part from these
-corrections. The clock runs from the first command to the end of the last, starts and
-validations included. Rows of `results/half_hour.csv` are then measured on LABELS of the
-validation: greedy construction and beams of 16. Nothing else may run meanwhile.
+Three steps, trainings in processes of one thread: E, D and U of preset
+`cpu` learn together from scratch for a third of the time (`train/half_hour_1.toml`); an
+expert finishes what U begins on fresh instances (`renco correct`); they go on, in part
+with these corrections (`train/half_hour_2.toml`). The clock runs from the first command
+to the end of the last, starts and validations included. Rows of `results/half_hour.csv`
+are then measured on LABELS of the validation: greedy construction and beams of 16.
+Nothing else may run meanwhile.
 """
 
 import argparse
@@ -23,11 +24,10 @@ from renco.testsets import open_data
 
 HERE = Path(__file__).parent
 TABLE = HERE / "results" / "half_hour.csv"
-SETTINGS = HERE / "train" / "half_hour.toml"
-ALONE = 1 / 3
-"""Part of the time for the base alone."""
-ROLLED_OUT = 512
-"""Fresh instances of which the base begins solutions."""
+FIRST = 1 / 3
+"""Part of the time before corrections."""
+ROLLED_OUT = 768
+"""Fresh instances of which U begins solutions."""
 START = 10
 """Seconds of a training that its own clock does not count."""
 INSTANCES = {1: 256, 16: 64}
@@ -49,8 +49,9 @@ def train(given: argparse.Namespace) -> float:
     several = given.processes
     known = ("--data", given.data, "--val", given.val, "--threads", 1)
     renco(
-        *("train", "base", *known, "--out", out / "base"),
-        *("--minutes", ALONE * given.minutes),
+        *("train", "base", *known, "--out", out / "first"),
+        *("--config", HERE / "train" / "half_hour_1.toml"),
+        *("--minutes", FIRST * given.minutes),
         processes=several,
     )
     renco(
@@ -58,13 +59,14 @@ def train(given: argparse.Namespace) -> float:
         *("--seed", 9301, "--out", out / "fresh"),
     )
     renco(
-        *("correct", "--model", out / "base", "--data", out / "fresh"),
+        *("correct", "--model", out / "first", "--data", out / "fresh"),
         *("--out", out / "own", "--workers", several),
     )
     left = given.minutes - (monotonic() - began + START) / 60
     renco(
-        *("train", "base", *known, "--out", out / "joint", "--config", SETTINGS),
-        *("--init", out / "base", "--corrections", out / "own", "--minutes", left),
+        *("train", "base", *known, "--out", out / "last"),
+        *("--config", HERE / "train" / "half_hour_2.toml", "--init", out / "first"),
+        *("--corrections", out / "own", "--minutes", left),
         processes=several,
     )
     return (monotonic() - began) / 60
@@ -86,7 +88,7 @@ def main() -> None:
     for k in (ONCE, 1):
         for width, count in INSTANCES.items():
             found = evaluate(
-                load(given.out / "joint"),
+                load(given.out / "last"),
                 val,
                 search="beam" if width > 1 else "greedy",
                 options=SearchOptions(k=k, beam=width if width > 1 else None),

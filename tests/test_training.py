@@ -490,11 +490,19 @@ def test_configs_come_from_toml(tmp_path: Path) -> None:
     assert config == expected
 
 
+def test_settings_of_the_shipped_models_can_be_read() -> None:
+    """Every file of experiments/train holds settings, and a length."""
+    found = [*(Path(__file__).parents[1] / "experiments" / "train").glob("*.toml")]
+    assert found
+    assert all(TrainConfig.from_toml(path).minutes > 0 for path in found)
+
+
 def test_presets_have_the_papers_sizes() -> None:
     """The preset `paper` is exactly the paper's model."""
     paper = preset("paper", "recurrent")
     assert paper.base == EncoderConfig(9, 192, 12, 512)
     assert paper.recurrent == EncoderConfig(4, 128, 8, 256) and paper.k == 10
+    assert paper.windows == 1
     assert not (paper.zoom or paper.relative or paper.geometry)
     with pytest.raises(ValueError, match="unknown preset 'x'"):
         preset("x")
