@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -16,22 +16,8 @@ from renco.problems import Problem
 from renco.problems.base import RouteOrder
 from renco.state import State
 
-
-class Batch(NamedTuple):
-    """Path problems to learn from.
-
-    Attributes:
-        state: The nodes in the order in which they are visited.
-        actions: The actions that visit them.
-        own: How many actions are the policy's own, and not to be learnt, before those
-            of the expert.
-    """
-
-    state: State
-    actions: Int[Tensor, "batch label"]
-    own: int = 0
-
-
+Batch = tuple[State, Int[Tensor, "batch label"]]
+"""Path problems with nodes in the expert's order, and the expert's actions."""
 Part = tuple[Trajectories, Int[ndarray, " _"]]
 """Some rows of a set, as many as there are."""
 
@@ -53,9 +39,6 @@ class Slices:
         order: Arrangement of CVRP routes: random, sorted (fullest first), mixed, or far
             (the farthest first, the emptiest last).
         corrected: Share of the batches that are corrections, where there are some.
-        lead: Corrections for U begin with up to so many decisions that are not learnt:
-            it gets to the expert's first one as it gets there by itself, from embeddings
-            of its own.
     """
 
     tokens: int = 2048
@@ -67,7 +50,6 @@ class Slices:
     rotate: bool = False
     order: RouteOrder = "far"
     corrected: float = 0.5
-    lead: int = 0
 
     def __post_init__(self) -> None:
         """Raises ValueError naming a setting out of range."""
@@ -75,8 +57,6 @@ class Slices:
             raise ValueError(f"tokens >= 8, batch >= 0, shortest >= 3: got {self}")
         if not 0 <= self.favor < 100:
             raise ValueError(f"favor must be in 0..100, got {self.favor}")
-        if self.lead < 0:
-            raise ValueError(f"lead must be at least 0, got {self.lead}")
         for name in ("curriculum", "corrected"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)}")
@@ -133,13 +113,12 @@ class Sampler:
         given = self.corrections[rng.choice(len(sizes), p=sizes / sizes.sum())]
         length, low = given.place(rng)
         step = length - self._drawn(2, length - low, rng)
-        own = int(rng.integers(0, min(self.how.lead, step) + 1)) if self.how.lead else 0
-        rows = self._rows(given.data.nodes - step + own)
+        rows = self._rows(given.data.nodes - step)
         problem, decisions = given.batch(length, step, rows, rng)
         problem = turned(problem, rng, self.how.rotate)
         decisions = problem.arranged(decisions, step, rng, self.how.order)
-        state, actions = problem.after(decisions, step - own)
-        return Batch(state.to(device), actions.to(device), own)
+        state, actions = problem.after(decisions, step)
+        return state.to(device), actions.to(device)
 
     def _rows(self, nodes: int) -> int:
         return self.how.batch or max(4, self.how.tokens // nodes)
@@ -178,7 +157,7 @@ def slices(
     """Cuts a slice out of each solution and moves it to a device."""
     options: dict[str, Any] = {"order": how.order} if problem.name == "cvrp" else {}
     state, actions = problem.slices(decisions, nodes, rng, **options)
-    return Batch(state.to(device), actions.to(device))
+    return state.to(device), actions.to(device)
 
 
 def turned(problem: Problem, rng: np.random.Generator, rotate: bool) -> Problem:

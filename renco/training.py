@@ -268,7 +268,6 @@ def recurrent_losses(
     actions: Int[Tensor, "batch step"],
     k: int,
     *,
-    own: int = 0,
     windows: int = 1,
     through_base: bool = False,
     distill: float = 0.0,
@@ -283,8 +282,6 @@ def recurrent_losses(
         state: States s_j of an expert.
         actions: The expert's actions from there on.
         k: Number of recurrent steps.
-        own: How many of the first actions are the policy's own. U goes through them
-            without learning, and learns nothing for E.
         windows: How many losses, as long as k steps remain: each goes on from the
             embeddings of the one before, but gradients do not go back so far. Unlike
             the paper, where U never sees what more than k steps of it lead to.
@@ -293,25 +290,20 @@ def recurrent_losses(
         distill: Weight of the divergence of U's decisions from those of E, which
             then runs at every step.
     """
-    state, losses = policy.visible(state), []
-    through_base &= own == 0
+    state = policy.visible(state)
     with torch.set_grad_enabled(through_base and torch.is_grad_enabled()):
         h = policy.encode(state)
+    losses = []
     if through_base:
         losses.append(cross_entropy(policy, h, state, actions[:, 0]))
-    for i in range(1, own):
-        state = policy.visible(state.step(actions[:, i - 1]))
-        with torch.no_grad():
-            h = policy.update(h, state)
-    first = max(1, own)
-    steps = min(windows * k, actions.shape[1] - first)
-    for i in range(first, first + steps):
+    steps = min(windows * k, actions.shape[1] - 1)
+    for i in range(1, steps + 1):
         state = policy.visible(state.step(actions[:, i - 1]))
         h = policy.update(h, state)
         losses.append(cross_entropy(policy, h, state, actions[:, i]))
         if distill:
             losses[-1] = losses[-1] + distill * divergence(policy, h, state)
-        if (i - first + 1) % k == 0:
+        if i % k == 0:
             yield torch.stack(losses).mean()
             losses, h = [], h.detach()
     if steps < k:
@@ -351,13 +343,13 @@ class Processes:
 
     def share(self, batch: Batch) -> Batch:
         """Returns this process's rows of a batch."""
-        state, actions, own = batch
+        state, actions = batch
         if self.world == 1:
             return batch
         if len(actions) < self.world:
             raise TrainingError(f"{len(actions)} rows for {self.world} processes")
         index = torch.arange(self.rank, len(actions), self.world, device=actions.device)
-        return Batch(state.rows(index), actions[index], own)
+        return state.rows(index), actions[index]
 
     def average(self, tensors: list[Tensor]) -> None:
         """Replaces tensors by their means over all processes."""
@@ -451,10 +443,7 @@ def train(
     if resume:
         read_snapshot(out / SNAPSHOT, run, about)
     say = report or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
-    how = config.slices
-    if stage == "base" and not config.joint:  # E sees every state as it is
-        how = replace(how, lead=0)
-    sampler = Sampler(trained, how, config.seed, given)
+    sampler = Sampler(trained, config.slices, config.seed, given)
     loop = _Loop(stage, config, run, sampler, checked, out, together, say)
     loop.details = {
         "training": about,
@@ -655,7 +644,7 @@ class Validation:
     def measure(self, policy: Policy, device: torch.device) -> dict[str, float]:
         """Returns cross-entropy and greedy gap, with U where there is one."""
         losses = []
-        for state, actions, _ in self.batches:
+        for state, actions in self.batches:
             batch = state.to(device), actions.to(device)
             losses.append(base_loss(policy, *batch).item())
         found = {"val_ce": float(np.mean(losses))}
@@ -663,7 +652,7 @@ class Validation:
         if policy.recurrent is not None:
             unrolled = [
                 next(recurrent_losses(policy, s.to(device), a.to(device), self.k)).item()
-                for s, a, _ in self.batches
+                for s, a in self.batches
                 if a.shape[1] > 1
             ]
             found["val_ce_recurrent"] = float(np.mean(unrolled))
@@ -721,23 +710,22 @@ class _Loop:
             grown = progress >= config.grow
             run.policy.base.depth = layers if grown else (layers + 1) // 2
         batch = self.sampler.batch(run.step, progress, device)
-        state, actions, own = self.together.share(batch)
+        rows = self.together.share(batch)
         if self.stage == "base" and not config.joint:
-            losses = iter([base_loss(run.policy, state, actions, config.links)])
+            losses = iter([base_loss(run.policy, *rows, config.links)])
         else:
             losses = recurrent_losses(
-                *(run.policy, state, actions, config.k),
-                own=own,
+                *(run.policy, *rows, config.k),
                 windows=config.windows,
                 through_base=config.joint,
                 distill=config.distill,
             )
         # Shares of a batch may differ by a row; weighted, their mean is the batch's.
-        share = len(actions) * self.together.world / len(batch.actions)
+        share = len(rows[1]) * self.together.world / len(batch[1])
         values = [self._update(loss * share) for loss in losses]
         run.step += 1
-        run.samples += len(batch.actions)
-        run.nodes += batch.state.node.numel()
+        run.samples += len(batch[1])
+        run.nodes += batch[0].node.numel()
         return float(np.mean(values))
 
     def _update(self, loss: Float[Tensor, ""]) -> float:

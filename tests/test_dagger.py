@@ -216,29 +216,10 @@ def test_sampler_mixes_corrections_in(made: tuple[Path, Corrections]) -> None:
         )
         with place as counted:
             for step in range(30):
-                state, actions, _ = sampler.batch(step, 1.0, torch.device("cpu"))
+                state, actions = sampler.batch(step, 1.0, torch.device("cpu"))
                 loss = next(recurrent_losses(policy, state, actions, 3))
                 assert loss.isfinite()
         assert counted.call_count == 30 * share
-
-
-def test_corrections_may_begin_with_decisions_of_the_policy(
-    made: tuple[Path, Corrections],
-) -> None:
-    """Up to `lead` of them, and two decisions of the expert at least to be learnt."""
-    corrections = made[1]
-    policy = make_policy(corrections.data.manifest.problem)
-    parts = [(corrections.data, np.arange(len(corrections.data)))]
-    how = Slices(tokens=64, corrected=1.0, lead=4)
-    sampler = Sampler(parts, how, 0, [corrections])
-    leads = set()
-    for step in range(40):
-        state, actions, own = sampler.batch(step, 1.0, torch.device("cpu"))
-        leads.add(own)
-        assert actions.shape[1] >= own + 2
-        losses = [*recurrent_losses(policy, state, actions, 2, own=own, windows=2)]
-        assert all(loss.isfinite() for loss in losses)
-    assert leads == {0, 1, 2, 3, 4}
 
 
 def test_damaged_corrections_are_refused(made: tuple[Path, Corrections]) -> None:
