@@ -58,6 +58,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "distill 0.5": {"distill": 0.5},
         "k 5": {"k": 5},
         "k 20": {"k": 20},
+        "ten windows": {"windows": 10},
         "one layer": {"recurrent": replace(_U, layers=1)},
         "four layers": {"recurrent": replace(_U, layers=4)},
     },
