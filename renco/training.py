@@ -63,8 +63,8 @@ class TrainConfig:
         links: Weight of an auxiliary loss on the successor of every node of E.
         distill: Weight of an auxiliary loss that pulls U's decisions to those of E.
         k: Unrolled steps of the recurrent loss.
-        windows: How many times k steps are unrolled in a row, each time from what U made
-            of the last, and each time an update. One in the paper.
+        windows: How many times k steps are unrolled in a row, each time from what U
+            made of the last, and each time an update. One in the paper.
         steps: Length of the training; 0 means `minutes` decides.
         minutes: Length of the training in wall-clock time, pauses excluded.
         precision: Of matrix products in the blocks: `float32`, `bfloat16`, or `auto`
@@ -651,11 +651,11 @@ class Validation:
         found["val_gap"] = self._gap(policy, 1, device)
         if policy.recurrent is not None:
             unrolled = [
-                next(recurrent_losses(policy, s.to(device), a.to(device), self.k)).item()
+                next(recurrent_losses(policy, s.to(device), a.to(device), self.k))
                 for s, a in self.batches
                 if a.shape[1] > 1
             ]
-            found["val_ce_recurrent"] = float(np.mean(unrolled))
+            found["val_ce_recurrent"] = torch.stack(unrolled).double().mean().item()
             found["val_gap_recurrent"] = self._gap(policy, 1000, device)
         return found
 
