@@ -297,6 +297,7 @@ def recurrent_losses(
     if through_base:
         losses.append(cross_entropy(policy, h, state, actions[:, 0]))
     steps = min(windows * k, actions.shape[1] - 1)
+    steps -= steps % k if steps > k else 0  # only the first window may be shorter
     for i in range(1, steps + 1):
         state = policy.visible(state.step(actions[:, i - 1]))
         h = policy.update(h, state)
