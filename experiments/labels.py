@@ -43,16 +43,28 @@ SETS: dict[str, dict[str, Any]] = {
         "expert": "fast-tsp", "seconds": 0.02,
     },
     "cvrp100": {
-        "problem": "cvrp", "n": 100, "count": 40_000, "seed": 1,
+        "problem": "cvrp", "n": 100, "count": 6_551, "seed": 1,
         "expert": "hygese", "seconds": 0.15, "capacity": 50,
     },
     "cvrp100-mixed": {
-        "problem": "cvrp", "n": 100, "count": 20_000, "seed": 1, "first": 1_000_000,
+        "problem": "cvrp", "n": 100, "count": 955, "seed": 1, "first": 1_000_000,
         "expert": "hygese", "seconds": 0.15, "capacity": (20, 250),
     },
     "op100": {
-        "problem": "op", "n": 100, "count": 30_000, "seed": 1,
+        "problem": "op", "n": 100, "count": 8_216, "seed": 1,
         "expert": "auto", "seconds": 0.35,
+    },
+    "cvrp100-more": {
+        "problem": "cvrp", "n": 100, "count": 33_449, "seed": 1, "first": 6_551,
+        "expert": "hygese", "seconds": 0.1, "capacity": 50,
+    },
+    "cvrp100-mixed-more": {
+        "problem": "cvrp", "n": 100, "count": 19_045, "seed": 1, "first": 1_000_955,
+        "expert": "hygese", "seconds": 0.1, "capacity": (20, 250),
+    },
+    "op100-more": {
+        "problem": "op", "n": 100, "count": 21_784, "seed": 1, "first": 8_216,
+        "expert": "auto", "seconds": 0.2,
     },
     "tsp100-more": {
         "problem": "tsp", "n": 100, "count": 472_395, "seed": 1, "first": 27_605,

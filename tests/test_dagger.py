@@ -16,7 +16,8 @@ from renco.cli import main
 from renco.construct import greedy
 from renco.dagger import LEAST_LEFT, OWN, Corrections, RollOut, correct
 from renco.data import Trajectories
-from renco.experts import EXPERTS, find
+from renco.experts import EXPERTS, fasttsp, find
+from renco.experts.fasttsp import FastTSP
 from renco.generate import generate
 from renco.problems import CVRP, OP, TSP, Infeasible
 from renco.progress import Progress
@@ -84,6 +85,28 @@ def test_fast_tsp_finishes_a_tour_as_well_as_enumeration() -> None:
         found = path_length(coords, [9, *whole[4:], 0])
         # Its distances have 16 bits, a third of them for the path.
         assert found == pytest.approx(best, rel=2e-4)
+
+
+@pytest.mark.parametrize("size", [15, 18])
+def test_fast_tsp_need_not_be_exact_where_that_takes_long(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Home stands there several times, and the way there is as short as can be."""
+    problem, expert, sizes = TSP.random(4, size, seed=3), FastTSP(), []
+    solve = expert._tour
+    monkeypatch.setattr(
+        expert, "_tour", lambda m, seconds: sizes.append(len(m)) or solve(m, seconds)
+    )
+
+    def lengths() -> list[float]:
+        whole = [expert.complete(problem[i], [2], seconds=0.01) for i in range(4)]
+        assert all(sorted(tour) == list(range(1, size)) for tour in whole)
+        return [path_length(problem.coords[i], [*whole[i], 0]) for i in range(4)]
+
+    found = lengths()
+    monkeypatch.setattr(fasttsp, "EXACT", range(0))
+    assert found == pytest.approx(lengths(), rel=2e-4)
+    assert sizes == 4 * [21] + 4 * [size]
 
 
 def test_pyvrp_finishes_routes_as_well_as_enumeration() -> None:

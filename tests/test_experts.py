@@ -214,6 +214,19 @@ def test_demands_may_be_fractions_zero_or_large(name, demands, capacity):
     assert len(routes) <= np.ceil(np.sum(demands) / capacity) + 1
 
 
+def test_hgs_in_a_hurry_has_a_smaller_population(monkeypatch):
+    """Or its time would be up before it has combined anything."""
+    hygese = pytest.importorskip("hygese")
+    populations, parameters = [], hygese.AlgorithmParameters
+    monkeypatch.setattr(
+        *(hygese, "AlgorithmParameters"),
+        lambda **given: populations.append(given["mu"]) or parameters(**given),
+    )
+    for seconds in (0.02, 0.04):
+        EXPERTS["hygese"](small("cvrp", batch=1, n=10), seconds=seconds, seed=0)
+    assert populations == [6, 12]
+
+
 @each_pair
 def test_wrong_arguments_are_named(name, problem):
     """A batch, another problem, no time and a negative seed are refused."""

@@ -12,6 +12,8 @@ from renco.problems import Problem, Routes
 
 LARGEST = 65_535
 """Its distances are 16 bit."""
+EXACT = range(15, 21)
+"""Sizes that it solves exactly, in up to 90 milliseconds, whatever time it is given."""
 ENOUGH = 0.8
 """Part of its time that it must have had a processor."""
 TRIES = 4
@@ -41,11 +43,14 @@ class FastTSP(Solver):
         """Returns the shortest way home through all nodes that are left.
 
         Here and home become neighbors in a tour at no cost; a toll on every other
-        leg makes leaving that one out dearer than any detour it could save.
+        leg makes leaving that one out dearer than any detour it could save. Few nodes
+        that are left take no longer than many: home stands there several times.
         """
         here = decisions[-1]
         left = sorted(set(range(1, instance.n)) - set(decisions))
         nodes = [here, *left, 0]
+        if len(nodes) in EXACT:
+            nodes += [0] * (EXACT.stop - len(nodes))
         matrix = whole(distances(instance)[np.ix_(nodes, nodes)], LARGEST // 3)
         matrix += 2 * (LARGEST // 3)
         np.fill_diagonal(matrix, 0)
@@ -57,7 +62,8 @@ class FastTSP(Solver):
             tour = [0, *tour[:0:-1]]
         if tour[-1] != len(nodes) - 1:
             raise ExpertFailed("fast-tsp did not join the ends of the path")
-        return [*decisions, *(nodes[place] for place in tour[1:-1])]
+        found = (nodes[place] for place in tour if 0 < place <= len(left))
+        return [*decisions, *found]
 
     def _tour(self, matrix: Int64[ndarray, "node node"], seconds: float) -> list[int]:
         solver = self._import("fast_tsp")

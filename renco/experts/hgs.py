@@ -16,7 +16,9 @@ class HGS(Solver):
     """Hybrid genetic search.
 
     The populations are half of the solver's defaults: at a second per instance of
-    100 customers that is worth 0.1 to 0.2 %.
+    100 customers that is worth 0.1 to 0.2 %. A search in a hurry would be over before
+    it has combined anything, and gets half of that again: 0.2 % at 0.15 seconds, so
+    that 0.1 seconds are as good as 0.15 were.
 
     Its clock is the processor time of the whole process, so run one at a time per
     process.
@@ -29,6 +31,8 @@ class HGS(Solver):
     population = 12
     generation = 20
     neighbors = 12
+    hurry = 0.003
+    """Seconds per customer below which populations are smaller still."""
 
     def _solve(self, instance: Problem, seconds: float, seed: int) -> Routes:
         assert isinstance(instance, CVRP)
@@ -40,12 +44,13 @@ class HGS(Solver):
         demands, capacity = _loads(instance)
         # The coordinates matter beside the matrix: SWAP* compares polar sectors.
         points = positions(instance, side=LONGEST)
+        smaller = 2 if seconds < self.hurry * instance.n else 1
         parameters = hygese.AlgorithmParameters(
             timeLimit=seconds,
             nbIter=NO_LIMIT,
             seed=seed % NO_LIMIT,
-            mu=self.population,
-            lambda_=self.generation,
+            mu=self.population // smaller,
+            lambda_=self.generation // smaller,
             nbGranular=self.neighbors,
         )
         data = {
