@@ -160,7 +160,7 @@ def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
         fast = optimizers(ours, config.optimizer, 1e-3, 0.01)
 
         def step() -> list[int]:
-            state, actions = sampler.batch(next(steps), 1.0, torch.device("cpu"))
+            state, actions, _ = sampler.batch(next(steps), 1.0, torch.device("cpu"))
             update(fast, base_loss(ours, state, actions), ours)
             return [state.node.shape[1]] * len(actions)
 
@@ -172,7 +172,7 @@ def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
         return [int(size) for size in sizes]
 
     def unpadded_step() -> list[int]:
-        state, _ = sampler.batch(next(steps), 1.0, torch.device("cpu"))
+        state, *_ = sampler.batch(next(steps), 1.0, torch.device("cpu"))
         seen = view(state, wanted)
         mask = torch.ones(seen.s.shape[:2], dtype=torch.bool)
         update(middle, unpadded.loss(seen, mask), unpadded)

@@ -159,7 +159,7 @@ class Run:
         self.answers[start][answer.index] = answer
         if answer.failures:
             self._log(answer.failures)
-        if answer.decisions is None:
+        if answer.failed:
             self.failed.append(answer.index)
             self._advance(0)
         else:
@@ -178,7 +178,7 @@ class Run:
             rows[old["index"] - start] = old
             labelled[old["index"] - start] = True
         for index, answer in answers.items():
-            if answer.decisions is not None:
+            if not answer.failed:
                 row = rows[index - start]
                 row["decisions"][: len(answer.decisions)] = answer.decisions
                 row["cost"] = answer.cost

@@ -23,6 +23,7 @@ from renco.commands import (
     solve,
     train,
     versions,
+    weigh,
 )
 from renco.commands.console import complain, say, write_text
 
@@ -67,7 +68,10 @@ def root(
     """
 
 
-COMMANDS = (solve, generate, train, correct, evaluate, models, check, plot, versions)
+COMMANDS = (
+    *(solve, generate, train, correct, weigh, evaluate),
+    *(models, check, plot, versions),
+)
 for command in COMMANDS:
     command.register(app)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -34,9 +35,13 @@ class GreedySolutions(Solutions):
 
     Attributes:
         sure: Probability of each decision when it was made.
+        rivals: The likeliest decisions of each step, as many as were asked for.
+        chances: Their probabilities; 0 where there are not so many.
     """
 
     sure: Float[Tensor, "batch step"]
+    rivals: Int[Tensor, "batch step rival"] | None = None
+    chances: Float[Tensor, "batch step rival"] | None = None
 
 
 def _renewal(state: State, k: int, near: int | None) -> int:
@@ -54,6 +59,17 @@ def _renewal(state: State, k: int, near: int | None) -> int:
 
 def _carry_on() -> None:
     """Does nothing: the search goes on."""
+
+
+def _likeliest(
+    score: Float[Tensor, "batch action"], state: State, count: int
+) -> tuple[Int[Tensor, "batch rival"], Float[Tensor, "batch rival"]]:
+    """Returns the likeliest decisions of each row, and their probabilities."""
+    found, action = score.exp().topk(min(count, score.shape[1]))
+    decisions = [state.decision(column) for column in action.unbind(1)]
+    missing = count - len(decisions)
+    rivals = torch.stack([*decisions, *missing * decisions[:1]], dim=1)
+    return rivals, F.pad(found, (0, missing))
 
 
 def _check_scores(score: Float[Tensor, "*any"]) -> None:
@@ -75,17 +91,20 @@ def greedy(
     *,
     k: int,
     near: int | None = None,
+    rivals: int = 0,
     on_step: Callable[[], None] = _carry_on,
 ) -> GreedySolutions:
     """Constructs one solution per row by always taking the likeliest action.
 
     Algorithm 2 of the paper. With `k=1` the base encoder runs at every step,
     which is Algorithm 1. With `near`, among more open nodes than that the policy
-    looks at the nearest ones only (`renco.sight`). `on_step` runs before each step;
-    what it raises ends the construction.
+    looks at the nearest ones only (`renco.sight`). `rivals` is how many decisions of
+    each step are reported beside the one that was taken. `on_step` runs before each
+    step; what it raises ends the construction.
     """
     k = _renewal(state, k, near)
     t, decisions, scores = 0, [], []
+    others = []
     h = torch.empty(0)  # E gives the first one
     sight = Sight.of(policy.visible(state))
     while not sight.whole.done:
@@ -93,14 +112,19 @@ def greedy(
         sight = sight.renewed(near) if t % k == 0 else sight
         s = sight.seen
         h = policy.encode(s) if t % k == 0 else policy.update(h, s)
-        likeliest, action = policy.score(h, s).max(dim=-1)
+        score = policy.score(h, s)
+        if rivals:
+            others.append(_likeliest(score, s, rivals))
+        likeliest, action = score.max(dim=-1)
         scores.append(likeliest)
         decisions.append(s.decision(action))
         sight = sight.step(action).trimmed(policy.visible)
         t += 1
     sure = _stacked(state, scores).exp()
     _check_scores(sure)
-    return GreedySolutions(_stacked(state, decisions), sight.whole.cost, sure)
+    known = [_stacked(state, [*part]) for part in zip(*others, strict=True)]
+    cost = sight.whole.cost
+    return GreedySolutions(_stacked(state, decisions), cost, sure, *known)
 
 
 SPARE = 2

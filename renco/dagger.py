@@ -8,7 +8,7 @@ a whole solution, which begins with decisions of the policy's own.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,12 +25,12 @@ from renco.construct import greedy
 from renco.data import OWN, Trajectories, write_set
 from renco.experts import ExpertFailed, Solver, find
 from renco.files import write_atomic
-from renco.manifest import MANIFEST, Manifest, read_manifest
+from renco.manifest import Manifest, is_there
 from renco.model import Policy
 from renco.problems import Problem
 from renco.progress import Callback, Progress
 from renco.storage import DamagedData, array_bytes, read_rows
-from renco.workers import label_locally
+from renco.workers import Answer, label_locally
 
 LEAST_LEFT = 5
 """Decisions that are left to the expert, at least: few teach nothing."""
@@ -194,7 +194,7 @@ def correct(
         OSError: The folder cannot be written.
         ExpertFailed: It gave no answer.
     """
-    solver, out = _find(expert, data.manifest.problem), Path(out)
+    solver, out = finisher(expert, data.manifest.problem), Path(out)
     seconds = seconds or SECONDS[data.manifest.problem]
     begun = f"begun by {policy.name} with k = {k}, stop {{}} of seed {seed}"
     begun += f", doubt {doubt:g}" if doubt else ""
@@ -210,7 +210,7 @@ def correct(
         for stop in range(stops)
     ]
     folders = [out / f"stop-{stop}" for stop in range(stops)]
-    there = [*map(_there, folders, plans)]
+    there = [*map(is_there, folders, plans)]
     rolled = {} if all(there) else _roll_out(policy, data, k)
     rng, began = np.random.default_rng(seed), monotonic()
     for stop, (folder, plan) in enumerate(zip(folders, plans, strict=True)):
@@ -219,10 +219,11 @@ def correct(
             continue
         rows = plan.rows(np.array([*own]), data.instances(slice(None)))
         done = stop * len(rows)
-        for index, decisions, cost in _finished(plan, own, workers):
-            row = rows[index - plan.first]
-            row["decisions"][: len(decisions)] = decisions
-            row["cost"] = cost
+        todo = {index: [steps] for index, steps in own.items()}
+        for answer in finished(plan, todo, workers):
+            row = rows[answer.index - plan.first]
+            row["decisions"][: len(answer.decisions)] = answer.decisions
+            row["cost"] = answer.cost
             done += 1
             if progress is not None:
                 spent = monotonic() - began
@@ -234,21 +235,7 @@ def correct(
     return folders
 
 
-def _there(folder: Path, plan: Manifest) -> bool:
-    """Returns whether an earlier run has finished a set.
-
-    Raises:
-        ValueError: It holds something else.
-    """
-    if not (folder / MANIFEST).exists():
-        return False
-    found = read_manifest(folder)
-    if found.plan != plan.plan:
-        raise ValueError(f"{folder} holds other corrections: {found.note}")
-    return True
-
-
-def _find(name: str, problem: str) -> Solver:
+def finisher(name: str, problem: str) -> Solver:
     """Returns an expert that can finish partial solutions."""
     solver = find(COMPLETE[problem] if name == "auto" else name, problem)
     if solver is None or problem not in solver.completes:
@@ -259,17 +246,21 @@ def _find(name: str, problem: str) -> Solver:
     return solver
 
 
-def _finished(
-    plan: Manifest, own: dict[int, list[int]], workers: int
-) -> Iterator[tuple[int, list[int], float]]:
-    """Yields index, decisions and cost of what a policy began on each instance."""
+def finished(
+    plan: Manifest, own: Mapping[int, Sequence[list[int]]], workers: int
+) -> Iterator[Answer]:
+    """Yields an expert's answer to each of the beginnings of solutions, by index.
+
+    Raises:
+        ExpertFailed: It gave none.
+    """
     job = json.loads(plan.to_json())
     with closing(label_locally(job, [[*own]], workers=workers, own=own)) as answers:
         for answer in answers:
-            if answer.decisions is None:
+            if answer.failed:
                 reason = answer.failures[-1].reason
                 raise ExpertFailed(f"instance {answer.index}: {reason}")
-            yield answer.index, answer.decisions, answer.cost
+            yield answer
 
 
 @torch.inference_mode()

@@ -147,3 +147,17 @@ def read_manifest(folder: Path) -> Manifest:
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no set: {path} is missing")
     return Manifest.parse(path.read_text(encoding="utf-8"), path)
+
+
+def is_there(folder: Path, plan: Manifest) -> bool:
+    """Returns whether an earlier run has finished a set.
+
+    Raises:
+        ValueError: The folder holds something else.
+    """
+    if not (folder / MANIFEST).exists():
+        return False
+    found = read_manifest(folder)
+    if found.plan != plan.plan:
+        raise ValueError(f"{folder} holds another set: {found.note}")
+    return True

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Float, Float64, Int
 from numpy import ndarray
 from torch import Tensor
 
@@ -14,10 +14,52 @@ from renco.dagger import Corrections
 from renco.data import Trajectories
 from renco.problems import Problem
 from renco.problems.base import RouteOrder
+from renco.regrets import Regrets
 from renco.state import State
 
-Batch = tuple[State, Int[Tensor, "batch label"]]
-"""Path problems with nodes in the expert's order, and the expert's actions."""
+
+class Weighed(NamedTuple):
+    """What an expert thinks of the decisions that a policy could have made.
+
+    Attributes:
+        options: Decisions at each step.
+        regrets: Of each, in percent of the cost; NaN where there is none.
+    """
+
+    options: Int[Tensor, "batch step option"]
+    regrets: Float[Tensor, "batch step option"]
+
+
+class Batch(NamedTuple):
+    """What a step of training learns from.
+
+    Attributes:
+        state: Path problems, the nodes in the order of the actions.
+        actions: What an expert did; where decisions are weighed, what the policy did.
+        weighed: What else could have been done, and how bad it is.
+    """
+
+    state: State
+    actions: Int[Tensor, "batch label"]
+    weighed: Weighed | None = None
+
+    def rows(self, index: Int[Tensor, " row"]) -> Self:
+        """Returns some rows."""
+        weighed = self.weighed and Weighed(*(part[index] for part in self.weighed))
+        return self._replace(
+            state=self.state.rows(index), actions=self.actions[index], weighed=weighed
+        )
+
+    def to(self, device: torch.device | str) -> Self:
+        """Returns the batch on another device."""
+        weighed = self.weighed and Weighed(*(part.to(device) for part in self.weighed))
+        return self._replace(
+            state=self.state.to(device),
+            actions=self.actions.to(device),
+            weighed=weighed,
+        )
+
+
 Part = tuple[Trajectories, Int[ndarray, " _"]]
 """Some rows of a set, as many as there are."""
 
@@ -38,7 +80,8 @@ class Slices:
         rotate: Also turn instances by any angle, not only by quarters.
         order: Arrangement of CVRP routes: random, sorted (fullest first), mixed, or far
             (the farthest first, the emptiest last).
-        corrected: Share of the batches that are corrections, where there are some.
+        weighed: Share of the batches that learn from regrets, where there are some.
+        corrected: Share of the others that are corrections, where there are some.
     """
 
     tokens: int = 2048
@@ -49,6 +92,7 @@ class Slices:
     favor: float = 0.0
     rotate: bool = False
     order: RouteOrder = "far"
+    weighed: float = 0.5
     corrected: float = 0.5
 
     def __post_init__(self) -> None:
@@ -57,7 +101,7 @@ class Slices:
             raise ValueError(f"tokens >= 8, batch >= 0, shortest >= 3: got {self}")
         if not 0 <= self.favor < 100:
             raise ValueError(f"favor must be in 0..100, got {self.favor}")
-        for name in ("curriculum", "corrected"):
+        for name in ("curriculum", "weighed", "corrected"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)}")
         if self.order not in get_args(RouteOrder):
@@ -78,8 +122,9 @@ class Sampler:
         how: Slices,
         seed: int,
         corrections: Sequence[Corrections] = (),
+        regrets: Sequence[Regrets] = (),
     ) -> None:
-        """Draws from sets of any sizes, and from corrections."""
+        """Draws from sets of any sizes, from corrections and from regrets."""
         self.how, self.seed = how, seed
         # Only tours of one length fit in a batch; for TSP and CVRP that is a set.
         self.groups = [
@@ -93,11 +138,13 @@ class Sampler:
             raise ValueError(f"no solution of {folders} has a decision to learn")
         sizes = np.array([len(rows) for _, rows in self.groups], dtype=np.float64)
         self.weights = sizes / sizes.sum()
-        self.corrections = corrections
+        self.corrections, self.regrets = corrections, regrets
 
     def batch(self, step: int, progress: float, device: torch.device) -> Batch:
         """Returns the batch of a step, `progress` of the training done."""
         rng = np.random.default_rng([self.seed, step])
+        if self.regrets and rng.random() < self.how.weighed:
+            return self._weighed(rng, device)
         if self.corrections and rng.random() < self.how.corrected:
             return self._corrected(rng, device)
         data, group = self.groups[rng.choice(len(self.groups), p=self.weights)]
@@ -117,8 +164,18 @@ class Sampler:
         problem, decisions = given.batch(length, step, rows, rng)
         problem = turned(problem, rng, self.how.rotate)
         decisions = problem.arranged(decisions, step, rng, self.how.order)
+        return Batch(*problem.after(decisions, step)).to(device)
+
+    def _weighed(self, rng: np.random.Generator, device: torch.device) -> Batch:
+        sizes = np.array([len(given.weighed) for given in self.regrets])
+        given = self.regrets[rng.choice(len(sizes), p=sizes / sizes.sum())]
+        length, step = given.place(rng)
+        rows = self._rows(given.data.nodes - step)
+        problem, decisions, *weighed = given.batch(length, step, rows, rng)
+        problem = turned(problem, rng, self.how.rotate)
         state, actions = problem.after(decisions, step)
-        return state.to(device), actions.to(device)
+        ahead = Weighed(*(torch.from_numpy(part[:, step:]) for part in weighed))
+        return Batch(state, actions, ahead).to(device)
 
     def _rows(self, nodes: int) -> int:
         return self.how.batch or max(4, self.how.tokens // nodes)
@@ -156,8 +213,7 @@ def slices(
 ) -> Batch:
     """Cuts a slice out of each solution and moves it to a device."""
     options: dict[str, Any] = {"order": how.order} if problem.name == "cvrp" else {}
-    state, actions = problem.slices(decisions, nodes, rng, **options)
-    return state.to(device), actions.to(device)
+    return Batch(*problem.slices(decisions, nodes, rng, **options)).to(device)
 
 
 def turned(problem: Problem, rng: np.random.Generator, rotate: bool) -> Problem:

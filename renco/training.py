@@ -30,7 +30,8 @@ from renco.model import (
 )
 from renco.optim import Average, optimizers, schedule, set_rate
 from renco.problems import Problem
-from renco.sampling import Batch, Part, Sampler, Slices, slices
+from renco.regrets import Regrets
+from renco.sampling import Batch, Part, Sampler, Slices, Weighed, slices
 from renco.snapshot import read_snapshot, write_snapshot
 from renco.state import State
 
@@ -62,6 +63,8 @@ class TrainConfig:
         joint: Stage "base" trains E, D and U together, through k unrolled steps.
         links: Weight of an auxiliary loss on the successor of every node of E.
         distill: Weight of an auxiliary loss that pulls U's decisions to those of E.
+        regret: Weight of the regret that is expected of a decision, in percent of the
+            whole cost, against the cross-entropy of an expert's decision.
         k: Unrolled steps of the recurrent loss.
         windows: How many times k steps are unrolled in a row, each time from what U
             made of the last, and each time an update. One in the paper.
@@ -93,6 +96,7 @@ class TrainConfig:
     joint: bool = False
     links: float = 0.0
     distill: float = 0.0
+    regret: float = 10.0
     k: int = 10
     windows: int = 1
     steps: int = 0
@@ -128,8 +132,11 @@ class TrainConfig:
         if not 0 <= self.grow < 1:
             raise ValueError(f"grow must be at least 0 and below 1, got {self.grow}")
         chosen_precision(self.precision, torch.empty(0))
-        if self.links < 0 or self.distill < 0:
-            raise ValueError(f"links {self.links} and distill {self.distill} below 0")
+        for name in ("links", "distill", "regret"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} must be at least 0, got {getattr(self, name)}"
+                )
         if self.joint and self.recurrent is None:
             raise ValueError("joint training needs a recurrent encoder")
 
@@ -217,6 +224,29 @@ def cross_entropy(
     return -policy.score(h, state).gather(1, action[:, None]).mean()
 
 
+def expected_regret(
+    policy: Policy,
+    h: Float[Tensor, "batch node d"],
+    state: State,
+    weighed: Weighed,
+    step: int,
+) -> Float[Tensor, ""]:
+    """Returns the regret of the next decision, averaged over policy and batch.
+
+    What is not among the options is as bad as the worst of them; where none was
+    weighed, all are as good.
+    """
+    options, regrets = weighed.options[:, step], weighed.regrets[:, step]
+    known = regrets.isfinite()
+    nodes = options // state.choices
+    place = (state.node[:, None] == nodes[..., None]).int().argmax(-1)
+    action = place * state.choices + options % state.choices
+    found = policy.score(h, state).exp().gather(1, action) * known
+    lost = regrets.nan_to_num()
+    others = (1 - found.sum(1)) * lost.amax(1)
+    return ((found * lost).sum(1) + others).mean()
+
+
 def base_loss(
     policy: Policy,
     state: State,
@@ -271,6 +301,8 @@ def recurrent_losses(
     windows: int = 1,
     through_base: bool = False,
     distill: float = 0.0,
+    weighed: Weighed | None = None,
+    regret: float = 1.0,
 ) -> Iterator[Float[Tensor, ""]]:
     """Yields the loss of U on up to k unrolled steps: Algorithm 3, second loop.
 
@@ -289,19 +321,28 @@ def recurrent_losses(
             Unlike the paper, which freezes them.
         distill: Weight of the divergence of U's decisions from those of E, which
             then runs at every step.
+        weighed: What could be decided in each state, if that is to be learnt from
+            instead of the actions, which then are the policy's own.
+        regret: Weight of the regret that is expected then.
     """
+
+    def lost(i: int) -> Float[Tensor, ""]:
+        if weighed is None:
+            return cross_entropy(policy, h, state, actions[:, i])
+        return regret * expected_regret(policy, h, state, weighed, i)
+
     state = policy.visible(state)
     with torch.set_grad_enabled(through_base and torch.is_grad_enabled()):
         h = policy.encode(state)
     losses = []
     if through_base:
-        losses.append(cross_entropy(policy, h, state, actions[:, 0]))
+        losses.append(lost(0))
     steps = min(windows * k, actions.shape[1] - 1)
     steps -= steps % k if steps > k else 0  # only the first window may be shorter
     for i in range(1, steps + 1):
         state = policy.visible(state.step(actions[:, i - 1]))
         h = policy.update(h, state)
-        losses.append(cross_entropy(policy, h, state, actions[:, i]))
+        losses.append(lost(i))
         if distill:
             losses[-1] = losses[-1] + distill * divergence(policy, h, state)
         if i % k == 0:
@@ -344,13 +385,12 @@ class Processes:
 
     def share(self, batch: Batch) -> Batch:
         """Returns this process's rows of a batch."""
-        state, actions = batch
         if self.world == 1:
             return batch
-        if len(actions) < self.world:
-            raise TrainingError(f"{len(actions)} rows for {self.world} processes")
-        index = torch.arange(self.rank, len(actions), self.world, device=actions.device)
-        return state.rows(index), actions[index]
+        rows, device = len(batch.actions), batch.actions.device
+        if rows < self.world:
+            raise TrainingError(f"{rows} rows for {self.world} processes")
+        return batch.rows(torch.arange(self.rank, rows, self.world, device=device))
 
     def average(self, tensors: list[Tensor]) -> None:
         """Replaces tensors by their means over all processes."""
@@ -396,6 +436,7 @@ def train(
     base: Path | str | None = None,
     init: Path | str | None = None,
     corrections: Sequence[Path | str] = (),
+    regrets: Sequence[Path | str] = (),
     resume: bool = False,
     device: torch.device | str = "cpu",
     report: Callable[[str], None] | None = None,
@@ -415,6 +456,8 @@ def train(
             are fine, since new ones begin as the identity (ReZero).
         corrections: Folders of what experts did in states of the policy's own
             (`renco.dagger`), to mix in.
+        regrets: Folders of what the decisions that the policy could have made would
+            have cost (`renco.regrets`), to mix in.
         resume: Continues from the snapshot in `out`, exactly as if never stopped.
         device: Where to train.
         report: Receives a line of progress now and then; None prints to stderr.
@@ -440,11 +483,14 @@ def train(
     policy = _build(stage, config, sets[0], base, init).to(device)
     run = _start(policy, config)
     given = [c for folder in corrections for c in Corrections.read_all(folder)]
-    about = settings(stage, config, sets, given)
+    weighed = [r for folder in regrets for r in Regrets.read_all(folder)]
+    if weighed and policy.recurrent is None:
+        raise ValueError("regrets are for training U: stage recurrent, or joint")
+    about = settings(stage, config, sets, given, weighed)
     if resume:
         read_snapshot(out / SNAPSHOT, run, about)
     say = report or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
-    sampler = Sampler(trained, config.slices, config.seed, given)
+    sampler = Sampler(trained, config.slices, config.seed, given, weighed)
     loop = _Loop(stage, config, run, sampler, checked, out, together, say)
     loop.details = {
         "training": about,
@@ -463,6 +509,7 @@ def settings(
     config: TrainConfig,
     sets: Sequence[Trajectories],
     corrections: Sequence[Corrections] = (),
+    regrets: Sequence[Regrets] = (),
 ) -> dict[str, Any]:
     """Returns what makes two runs the same run."""
     names = ("problem", "n", "seed", "first", "expert", "version", "seconds", "note")
@@ -475,6 +522,7 @@ def settings(
         "config": asdict(config),
         "data": about,
         "corrections": [given.data.manifest.note for given in corrections],
+        "regrets": [given.data.manifest.note for given in regrets],
     }
 
 
@@ -645,15 +693,15 @@ class Validation:
     def measure(self, policy: Policy, device: torch.device) -> dict[str, float]:
         """Returns cross-entropy and greedy gap, with U where there is one."""
         losses = []
-        for state, actions in self.batches:
-            batch = state.to(device), actions.to(device)
-            losses.append(base_loss(policy, *batch).item())
+        for batch in self.batches:
+            state, actions, _ = batch.to(device)
+            losses.append(base_loss(policy, state, actions).item())
         found = {"val_ce": float(np.mean(losses))}
         found["val_gap"] = self._gap(policy, 1, device)
         if policy.recurrent is not None:
             unrolled = [
                 next(recurrent_losses(policy, s.to(device), a.to(device), self.k))
-                for s, a in self.batches
+                for s, a, _ in self.batches
                 if a.shape[1] > 1
             ]
             found["val_ce_recurrent"] = torch.stack(unrolled).double().mean().item()
@@ -713,20 +761,24 @@ class _Loop:
         batch = self.sampler.batch(run.step, progress, device)
         rows = self.together.share(batch)
         if self.stage == "base" and not config.joint:
-            losses = iter([base_loss(run.policy, *rows, config.links)])
+            losses = iter(
+                [base_loss(run.policy, rows.state, rows.actions, config.links)]
+            )
         else:
             losses = recurrent_losses(
-                *(run.policy, *rows, config.k),
+                *(run.policy, rows.state, rows.actions, config.k),
+                weighed=rows.weighed,
+                regret=config.regret,
                 windows=config.windows,
                 through_base=config.joint,
                 distill=config.distill,
             )
         # Shares of a batch may differ by a row; weighted, their mean is the batch's.
-        share = len(rows[1]) * self.together.world / len(batch[1])
+        share = len(rows.actions) * self.together.world / len(batch.actions)
         values = [self._update(loss * share) for loss in losses]
         run.step += 1
-        run.samples += len(batch[1])
-        run.nodes += batch[0].node.numel()
+        run.samples += len(batch.actions)
+        run.nodes += batch.state.node.numel()
         return float(np.mean(values))
 
     def _update(self, loss: Float[Tensor, ""]) -> float:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,26 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The label of an instance, or None after too many failures."""
+    """The label of an instance, without decisions after too many failures.
+
+    Attributes:
+        index: Which instance of the set.
+        decisions: What the expert decided, or what it was given to finish first.
+        cost: Of these.
+        begun: How many of the decisions were given.
+        failures: Tries that gave no label.
+    """
 
     index: int
-    decisions: list[int] | None
+    decisions: list[int]
     cost: float
+    begun: int = 0
     failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no label."""
+        return math.isnan(self.cost)
 
 
 class Worker:
@@ -78,17 +92,20 @@ class Worker:
             WorkerFailed: No process could be started.
         """
         failures: list[Failure] = []
+        begun = len(own or [])
         for attempt in range(TRIES):
             try:
                 reply = self._ask({"index": index, "attempt": attempt, "own": own})
             except _LostError as error:
                 reply = {"error": str(error)}
             if "error" not in reply:
-                return Answer(index=index, failures=failures, **reply)
+                return Answer(index=index, begun=begun, failures=failures, **reply)
             failures.append(
                 Failure(index=index, attempt=attempt, reason=reply["error"])
             )
-        return Answer(index=index, decisions=None, cost=math.nan, failures=failures)
+        return Answer(
+            index=index, decisions=[], cost=math.nan, begun=begun, failures=failures
+        )
 
     def stop(self) -> None:
         """Makes a solve in another thread fail, and later ones too."""
@@ -181,7 +198,7 @@ def label_locally(
     *,
     workers: int,
     patience: float | None = None,
-    own: Mapping[int, list[int]] | None = None,
+    own: Mapping[int, Sequence[list[int]]] | None = None,
 ) -> Generator[Answer, None, None]:
     """Labels instances on this machine, each worker in a process of its own.
 
@@ -190,7 +207,7 @@ def label_locally(
         tasks: Indices of instances, in groups that belong together.
         workers: Number of processes.
         patience: Seconds until a solve counts as hanging.
-        own: Decisions to begin with, by index; the experts only finish the solutions.
+        own: Beginnings of solutions, by index; the experts only finish each of them.
 
     Yields:
         Answers in the order in which they come.
@@ -198,7 +215,12 @@ def label_locally(
     Raises:
         WorkerFailed: A worker process could not be started.
     """
-    todo = (index for task in tasks for index in task)
+    todo = (
+        (index, begun)
+        for task in tasks
+        for index in task
+        for begun in (own[index] if own else [None])
+    )
     lock = threading.Lock()
     done: queue.Queue[Answer | BaseException | None] = queue.Queue()
     crew = [Worker(job, patience) for _ in range(workers)]
@@ -207,10 +229,10 @@ def label_locally(
         try:
             while True:
                 with lock:
-                    index = next(todo, None)
-                if index is None:
+                    one = next(todo, None)
+                if one is None:
                     break
-                done.put(worker.label(index, own[index] if own else None))
+                done.put(worker.label(*one))
         except BaseException as error:
             done.put(error)
         finally:

@@ -180,7 +180,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     written = kept.stat().st_mtime_ns
     assert run(out) == run(tmp_path / "whole")
     assert kept.stat().st_mtime_ns == written
-    with pytest.raises(ValueError, match=r"stop-0 holds other corrections: begun by"):
+    with pytest.raises(ValueError, match=r"stop-0 holds another set: begun by"):
         run(out, seed=1)
 
 
@@ -239,7 +239,7 @@ def test_sampler_mixes_corrections_in(made: tuple[Path, Corrections]) -> None:
         )
         with place as counted:
             for step in range(30):
-                state, actions = sampler.batch(step, 1.0, torch.device("cpu"))
+                state, actions, _ = sampler.batch(step, 1.0, torch.device("cpu"))
                 loss = next(recurrent_losses(policy, state, actions, 3))
                 assert loss.isfinite()
         assert counted.call_count == 30 * share

@@ -384,7 +384,7 @@ def test_lehd_is_trained_on_the_steps_that_it_will_see() -> None:
     data = labelled(n=6, count=4)
     policy = lehd.LEHD(make_policy("tsp", recurrent=False).config, layers=1)
     sampler = Sampler([(data, np.arange(4))], Slices(tokens=32, curriculum=0.0), 0)
-    state, actions = sampler.batch(0, 1.0, torch.device("cpu"))
+    state, actions, _ = sampler.batch(0, 1.0, torch.device("cpu"))
     steps = actions.shape[1]
     found = lehd.loss(policy, state, actions, np.random.default_rng(0), steps)
     h, terms = policy.encode(state), []

@@ -145,7 +145,7 @@ def train(
     step, recent = 0, []
     while (progress := (monotonic() - began) / (60 * minutes)) < 1:
         set_rate(rules, schedule(progress, 0.02))
-        state, actions = sampler.batch(step, progress, device)
+        state, actions, _ = sampler.batch(step, progress, device)
         value = loss(policy, state, actions, np.random.default_rng([seed, step]), steps)
         for rule in rules:
             rule.zero_grad()

@@ -47,6 +47,10 @@ def train(
         list[str] | None,
         typer.Option(metavar="DIR", help="Mix in what renco correct wrote."),
     ] = None,
+    regrets: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Mix in what renco weigh wrote."),
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Length of the training.")
     ] = None,
@@ -124,6 +128,7 @@ def train(
             base=base,
             init=init,
             corrections=corrections or (),
+            regrets=regrets or (),
             resume=resume,
             device=where,
             tensorboard=tensorboard,
