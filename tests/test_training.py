@@ -716,5 +716,5 @@ def test_auxiliary_losses_train_and_leave_no_trace_in_the_recurrent_model(
     assert load(tmp_path / "a").links is not None
     train("recurrent", config, base=tmp_path / "a", out=tmp_path / "b", **quiet)
     assert load(tmp_path / "b").links is None
-    with pytest.raises(ValueError, match="links -1"):
+    with pytest.raises(ValueError, match="links must be at least 0, got -1"):
         replace(config, links=-1.0)
