@@ -58,8 +58,8 @@ def test_greedy_construction_names_rivals() -> None:
     assert greedy(policy, state, k=1).rivals is None
 
 
-def test_costs_are_those_of_the_best_that_can_follow() -> None:
-    """Against all ways to finish a tour."""
+def test_a_decision_is_weighed_against_its_rivals() -> None:
+    """The policy's own first, each once, after what the policy had decided before."""
     policy, problem = make_policy("tsp"), TSP.random(4, 9, seed=5)
     found = greedy(policy, problem.start(), k=1, rivals=3)
     begun = [*regrets._rivals(found, 0.0)]
