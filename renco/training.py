@@ -63,8 +63,11 @@ class TrainConfig:
         joint: Stage "base" trains E, D and U together, through k unrolled steps.
         links: Weight of an auxiliary loss on the successor of every node of E.
         distill: Weight of an auxiliary loss that pulls U's decisions to those of E.
-        regret: Weight of the regret that is expected of a decision, in percent of the
-            whole cost, against the cross-entropy of an expert's decision.
+        regret: Weight of what is learnt from regrets, against the cross-entropy of an
+            expert's decision: of the regret that is expected of a decision, in percent
+            of the whole cost, or of the cross-entropy with `temper`.
+        temper: Regret, in percent of the whole cost, that makes a decision e times as
+            unlikely: regrets then teach probabilities. 0: as little as possible.
         k: Unrolled steps of the recurrent loss.
         windows: How many times k steps are unrolled in a row, each time from what U
             made of the last, and each time an update. One in the paper.
@@ -97,6 +100,7 @@ class TrainConfig:
     links: float = 0.0
     distill: float = 0.0
     regret: float = 10.0
+    temper: float = 0.0
     k: int = 10
     windows: int = 1
     steps: int = 0
@@ -132,7 +136,7 @@ class TrainConfig:
         if not 0 <= self.grow < 1:
             raise ValueError(f"grow must be at least 0 and below 1, got {self.grow}")
         chosen_precision(self.precision, torch.empty(0))
-        for name in ("links", "distill", "regret"):
+        for name in ("links", "distill", "regret", "temper"):
             if getattr(self, name) < 0:
                 raise ValueError(
                     f"{name} must be at least 0, got {getattr(self, name)}"
@@ -236,15 +240,48 @@ def expected_regret(
     What is not among the options is as bad as the worst of them; where none was
     weighed, all are as good.
     """
-    options, regrets = weighed.options[:, step], weighed.regrets[:, step]
-    known = regrets.isfinite()
-    nodes = options // state.choices
-    place = (state.node[:, None] == nodes[..., None]).int().argmax(-1)
-    action = place * state.choices + options % state.choices
-    found = policy.score(h, state).exp().gather(1, action) * known
+    regrets = weighed.regrets[:, step]
+    found = _of_options(policy, h, state, weighed, step).exp() * regrets.isfinite()
     lost = regrets.nan_to_num()
     others = (1 - found.sum(1)) * lost.amax(1)
     return ((found * lost).sum(1) + others).mean()
+
+
+def tempered_cross_entropy(
+    policy: Policy,
+    h: Float[Tensor, "batch node d"],
+    state: State,
+    weighed: Weighed,
+    step: int,
+    temper: float,
+) -> Float[Tensor, ""]:
+    """Returns CE(p, D(h)) with p = exp(-regret / temper), averaged over the batch.
+
+    The logarithms of such decisions add up to minus the regret of a solution, which is
+    what beams are to be ranked by. Where nothing was weighed the loss is 0.
+    """
+    regrets = weighed.regrets[:, step]
+    known = regrets.isfinite()
+    # A row of which nothing is known would be NaN, and NaN has a gradient.
+    target = (-regrets.nan_to_num() / temper).exp() * known
+    target = target / target.sum(1, keepdim=True).clamp_min(1.0)  # the best has 1
+    found = _of_options(policy, h, state, weighed, step).masked_fill(~known, 0.0)
+    return -(target * found).sum(1).mean()
+
+
+def _of_options(
+    policy: Policy,
+    h: Float[Tensor, "batch node d"],
+    state: State,
+    weighed: Weighed,
+    step: int,
+) -> Float[Tensor, "batch option"]:
+    """Returns the log-probability of each decision that was weighed at a step."""
+    options = weighed.options[:, step]
+    nodes = options // state.choices
+    place = (state.node[:, None] == nodes[..., None]).int().argmax(-1)
+    action = place * state.choices + options % state.choices
+    return policy.score(h, state).gather(1, action)
 
 
 def base_loss(
@@ -303,6 +340,7 @@ def recurrent_losses(
     distill: float = 0.0,
     weighed: Weighed | None = None,
     regret: float = 1.0,
+    temper: float = 0.0,
 ) -> Iterator[Float[Tensor, ""]]:
     """Yields the loss of U on up to k unrolled steps: Algorithm 3, second loop.
 
@@ -323,13 +361,17 @@ def recurrent_losses(
             then runs at every step.
         weighed: What could be decided in each state, if that is to be learnt from
             instead of the actions, which then are the policy's own.
-        regret: Weight of the regret that is expected then.
+        regret: Weight of the loss then.
+        temper: See `TrainConfig`.
     """
 
     def lost(i: int) -> Float[Tensor, ""]:
         if weighed is None:
             return cross_entropy(policy, h, state, actions[:, i])
-        return regret * expected_regret(policy, h, state, weighed, i)
+        given = (policy, h, state, weighed, i)
+        if temper:
+            return regret * tempered_cross_entropy(*given, temper)
+        return regret * expected_regret(*given)
 
     state = policy.visible(state)
     with torch.set_grad_enabled(through_base and torch.is_grad_enabled()):
@@ -769,6 +811,7 @@ class _Loop:
                 *(run.policy, rows.state, rows.actions, config.k),
                 weighed=rows.weighed,
                 regret=config.regret,
+                temper=config.temper,
                 windows=config.windows,
                 through_base=config.joint,
                 distill=config.distill,

@@ -22,7 +22,13 @@ from renco.progress import Progress
 from renco.regrets import WEIGHED, Regrets, weigh
 from renco.sampling import Sampler, Slices, Weighed
 from renco.storage import DamagedData
-from renco.training import expected_regret, preset, recurrent_losses, train
+from renco.training import (
+    expected_regret,
+    preset,
+    recurrent_losses,
+    tempered_cross_entropy,
+    train,
+)
 
 SIZES = {"tsp": 9, "cvrp": 9, "op": 20}
 CPU = torch.device("cpu")
@@ -292,3 +298,28 @@ def test_command_line_from_model_to_training(tmp_path: Path) -> None:
             out=tmp_path / "x",
             regrets=[out],
         )
+
+
+def test_tempered_regrets_teach_probabilities() -> None:
+    """A policy that follows them has exp(-regret / temper), and keeps what is unknown."""
+    policy = make_policy("tsp").requires_grad_(True)
+    state = TSP.random(2, 6).start()
+    none = float("nan")
+    weighed = Weighed(
+        torch.tensor([[[2, 4, 3]], [[0, 0, 0]]]),
+        torch.tensor([[[0.5, 0.0, none]], [[none, none, none]]]),
+    )
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
+    for _ in range(150):
+        optimizer.zero_grad()
+        h = policy.encode(state)
+        loss = tempered_cross_entropy(policy, h, state, weighed, 0, temper=0.5)
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        found = policy.score(policy.encode(state), state).exp()[0]
+    assert float(found[2] / found[4]) == pytest.approx(np.exp(-1.0), rel=0.05)
+    assert float(found[2] + found[4]) > 0.95
+    p = float(found[4] / (found[2] + found[4]))
+    entropy = -p * np.log(p) - (1 - p) * np.log(1 - p)
+    assert loss.item() == pytest.approx(entropy / 2, abs=0.05)  # of two rows
