@@ -76,6 +76,7 @@ def random_policy(problem: str, recurrent: str | None, plain: bool) -> Policy:
         recurrent=SIZES[recurrent] if recurrent else None,
         zoom=not plain,
         relative=not plain,
+        neighbors=not plain,
         geometry=not plain,
     )
     torch.manual_seed(0)
@@ -162,7 +163,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=0, help="only the first steps")
     parser.add_argument("--smallest", action="store_true", help="the smallest U only")
-    parser.add_argument("--ours", action="store_true", help="zoom, relative, geometry")
+    parser.add_argument(
+        "--ours", action="store_true", help="zoom, relative, neighbors, geometry"
+    )
     parser.add_argument("--memory", action="store_true", help="peak memory only")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)

@@ -142,7 +142,12 @@ def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
     config = preset("cpu", "base")
     start = data.instances([0]).start()
     wanted = PolicyConfig.for_state(
-        start, base=config.base, zoom=True, relative=True, geometry=True
+        start,
+        base=config.base,
+        zoom=config.zoom,
+        relative=config.relative,
+        neighbors=config.neighbors,
+        geometry=config.geometry,
     )
     plain, unpadded = Plain(Policy(wanted)), Plain(Policy(wanted))
     how = Slices(curriculum=0.0)

@@ -30,13 +30,14 @@ from renco.training import PRESETS, TrainConfig, preset, train
 RESULTS = Path(__file__).parent / "results" / "ablations.csv"
 _U = PRESETS["cpu"].recurrent or EncoderConfig()
 JOINT = {"joint": True, "recurrent": _U, "slices": Slices(tokens=512)}
-NONE = {"zoom": False, "relative": False, "geometry": False}
+NONE = {"zoom": False, "relative": False, "neighbors": False, "geometry": False}
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {
         "cpu": {},
         "paper": NONE | {"slices": Slices(curriculum=0.0)},
         "no zoom": {"zoom": False},
         "no relative": {"relative": False},
+        "no neighbors": {"neighbors": False},
         "no geometry": {"geometry": False},
         "muon": {"optimizer": "muon"},
         "no curriculum": {"slices": Slices(curriculum=0.0)},
@@ -45,6 +46,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "joint": JOINT,
         "joint, four windows": JOINT | {"windows": 4},
         "joint, ten windows": JOINT | {"windows": 10},
+        "joint, ten windows, no neighbors": JOINT | {"windows": 10, "neighbors": False},
         "no average": {"average": 0.0},
         "half the batch": {"slices": Slices(tokens=1024)},
         "all layers from the start": {"grow": 0.0},

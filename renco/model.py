@@ -3,13 +3,20 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from renco.features import (
+    NEIGHBOR_FEATURES,
+    View,
+    neighbor_features,
+    relative_features,
+    squares,
+)
 from renco.state import State
 
 
@@ -66,6 +73,9 @@ class PolicyConfig:
         relative: Adds offset and distance to the current node and the destination, and
             the length that a detour would leave, to the features. Unlike the paper,
             where a network must learn to subtract.
+        neighbors: Adds what the open nodes around each node look like, their distances
+            and crowds, to the features. Unlike the paper, where a network must learn to
+            compare distances.
         geometry: Lets queries and keys see the squared distance between nodes.
             Unlike the paper, where attention knows position by embeddings alone.
         reach: Hides nodes that can no longer be reached. Unlike the paper, where all
@@ -81,6 +91,7 @@ class PolicyConfig:
     recurrent: EncoderConfig | None = None
     zoom: bool = False
     relative: bool = False
+    neighbors: bool = False
     geometry: bool = False
     reach: bool = False
     links: bool = False
@@ -103,24 +114,6 @@ class PolicyConfig:
             if values.get(size) is not None:
                 values[size] = EncoderConfig(**values[size])
         return cls(**values | {"lengths": tuple(values.get("lengths", ()))})
-
-
-class View(NamedTuple):
-    """A state as the networks see it.
-
-    Attributes:
-        s: Features of each node.
-        xy: Coordinates in units of the typical distance between neighbours.
-        unit: That distance, in the units of `s`.
-        n: Number of nodes that count.
-        mask: Which nodes count; None for all.
-    """
-
-    s: Float[Tensor, "batch node feature"]
-    xy: Float[Tensor, "batch node 2"]
-    unit: Float[Tensor, "#batch 1 1"]
-    n: Float[Tensor, "#batch 1 1"]
-    mask: Bool[Tensor, "batch 1 1 node"] | None
 
 
 def view(state: State, config: PolicyConfig) -> View:
@@ -164,35 +157,6 @@ def _extremes(
         xy.masked_fill(away, torch.inf).amin(dim=1, keepdim=True),
         xy.masked_fill(away, -torch.inf).amax(dim=1, keepdim=True),
     )
-
-
-def relative_features(
-    seen: View, lengths: tuple[int, ...] = ()
-) -> Float[Tensor, "batch node relative"]:
-    """Returns offsets and distances to the first and last node, log n, and slack.
-
-    Offsets keep their direction but grow logarithmically: near nodes are told apart
-    and far ones stay bounded. Where a feature is a length that may be used up, its
-    slack is what a detour via each node leaves of it.
-    """
-    xy = seen.xy
-    ends = torch.stack([xy[:, 0], xy[:, -1]], dim=1)
-    offsets = xy[:, :, None] - ends[:, None]
-    length = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
-    close = torch.log1p(length)
-    offsets = offsets * (close / length.clamp_min(1e-6))
-    size = (seen.n / 50).log().expand(*xy.shape[:2], 1)
-    found = [offsets.flatten(2), close.flatten(2), size]
-    for feature in lengths:
-        left = seen.s[..., feature, None] / seen.unit - length.sum(dim=2)
-        found.append(left.sign() * left.abs().log1p())
-    return torch.cat(found, dim=-1)
-
-
-def squares(xy: Float[Tensor, "batch node 2"]) -> Float[Tensor, "token 4"]:
-    """Returns x, y, x^2 + y^2 and 1, what squared distances are made of."""
-    square = xy.square().sum(-1, keepdim=True)
-    return torch.cat([xy, square, torch.ones_like(square)], dim=-1).flatten(0, 1)
 
 
 class Block(nn.Module):
@@ -312,7 +276,9 @@ class InitEmbedding(nn.Module):
         """Builds the embedding in d dimensions."""
         super().__init__()
         self.relative, self.lengths = config.relative, config.lengths
+        self.neighbors = config.neighbors
         more = (7 + len(config.lengths)) * config.relative
+        more += NEIGHBOR_FEATURES * config.neighbors
         self.linear = nn.Linear(config.features + more, d)
         self.start = nn.Parameter(torch.randn(d) * d**-0.5)
         self.end = nn.Parameter(torch.randn(d) * d**-0.5)
@@ -322,6 +288,8 @@ class InitEmbedding(nn.Module):
         s = seen.s
         if self.relative:
             s = torch.cat([s, relative_features(seen, self.lengths)], dim=-1)
+        if self.neighbors:
+            s = torch.cat([s, neighbor_features(seen)], dim=-1)
         middle = self.start.new_zeros(s.shape[1] - 2, self.start.shape[0])
         return self.linear(s) + torch.cat([self.start[None], middle, self.end[None]])
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
 from renco.dagger import Corrections
 from renco.data import Trajectories
+from renco.features import NEIGHBOR_FEATURES
 from renco.model import (
     EncoderConfig,
     Policy,
@@ -54,8 +56,9 @@ class TrainConfig:
     Attributes:
         base: Size of E.
         recurrent: Size of U.
-        zoom: See `PolicyConfig`, like the next three.
+        zoom: See `PolicyConfig`, like the next four.
         relative: Relative features.
+        neighbors: Distances and ranks of neighbours.
         geometry: Distances in attention.
         reach: Hides what is out of reach.
         grow: Share of a training from scratch during which E has half of its layers;
@@ -93,6 +96,7 @@ class TrainConfig:
     recurrent: EncoderConfig | None = None
     zoom: bool = False
     relative: bool = False
+    neighbors: bool = False
     geometry: bool = False
     reach: bool = False
     grow: float = 0.0
@@ -173,7 +177,7 @@ def _known(cls: type, values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {n: float(v) if known[n] is float else v for n, v in values.items()}
 
 
-_OURS = TrainConfig(zoom=True, relative=True, geometry=True, reach=True)
+_OURS = TrainConfig(zoom=True, relative=True, neighbors=True, geometry=True, reach=True)
 PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
         recurrent=EncoderConfig(4, 128, 8, 256),
@@ -495,7 +499,8 @@ def train(
         val: Trajectories to validate on; None holds some rows of the data out.
         base: The base model of stage `recurrent`.
         init: Model whose encoder of this stage to begin with; fewer layers than wanted
-            are fine, since new ones begin as the identity (ReZero).
+            are fine, since new ones begin as the identity (ReZero), and so is one that
+            knows nothing of neighbors, which then count nothing at first.
         corrections: Folders of what experts did in states of the policy's own
             (`renco.dagger`), to mix in.
         regrets: Folders of what the decisions that the policy could have made would
@@ -645,6 +650,7 @@ def _build(
         recurrent=config.recurrent,
         zoom=config.zoom,
         relative=config.relative,
+        neighbors=config.neighbors,
         geometry=config.geometry,
         reach=config.reach,
         links=config.links > 0,
@@ -679,9 +685,13 @@ def _take(
             f"model {source} is for {given.config.problem}, the data are "
             f"{data.manifest.problem}"
         )
+    # What neighbours are told by comes last, and counts nothing at first.
+    told = policy.config.neighbors and not given.config.neighbors
     known, mine = given.state_dict(), policy.state_dict()
     known = {n: t for n, t in known.items() if n.startswith(parts or "") and n in mine}
     for name, tensor in known.items():
+        if told and name.endswith("init.linear.weight"):
+            known[name] = tensor = F.pad(tensor, (0, NEIGHBOR_FEATURES))
         if tensor.shape != mine[name].shape:
             raise ValueError(
                 f"{name} of {source} has shape {tuple(tensor.shape)}, here it is "

@@ -23,6 +23,7 @@ VARIANTS = {
     "plain": {},
     "relative": {"relative": True},
     "geometry": {"relative": True, "geometry": True, "zoom": True},
+    "neighbors": {"neighbors": True, "zoom": True, "reach": True},
 }
 variants = pytest.mark.parametrize("variant", list(VARIANTS))
 

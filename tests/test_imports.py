@@ -21,7 +21,8 @@ ALLOWED = {
     "renco.fleet": {"renco.local"},
     "renco.outing": {"renco.local"},
     "renco.problems": {"renco.state", "renco.metrics", "renco.problems"},
-    "renco.model": {"renco.state"},
+    "renco.features": set(),
+    "renco.model": {"renco.state", "renco.features"},
     "renco.sight": {"renco.state"},
     "renco.construct": {"renco.state", "renco.model", "renco.sight"},
     "renco.segments": {

@@ -201,7 +201,8 @@ def test_blocks_start_as_the_identity() -> None:
 
 def test_every_parameter_of_a_policy_matters() -> None:
     """Both encoders and the decoder receive gradients everywhere."""
-    for options in ({}, {"relative": True, "geometry": True, "zoom": True}):
+    ours = {"relative": True, "neighbors": True, "geometry": True, "zoom": True}
+    for options in ({}, ours):
         policy = make_policy("cvrp", **options)
         before = small("cvrp").start()
         h = policy.encode(before)

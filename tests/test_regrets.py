@@ -301,7 +301,7 @@ def test_command_line_from_model_to_training(tmp_path: Path) -> None:
 
 
 def test_tempered_regrets_teach_probabilities() -> None:
-    """A policy that follows them has exp(-regret / temper), and keeps what is unknown."""
+    """A policy that follows them has exp(-regret / temper)."""
     policy = make_policy("tsp").requires_grad_(True)
     state = TSP.random(2, 6).start()
     none = float("nan")

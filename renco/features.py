@@ -1,0 +1,123 @@
+"""What the networks are told about each node of a state, beside `State.features`."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+NEAREST = 3
+"""Open nodes next to each node whose distances are told."""
+FAR = 20.0
+"""Largest distance that is told, in units of `View.xy`."""
+SCALES = 4
+"""Sizes of the crowds around each node that are told of."""
+WIDEST = 6.0
+"""Radius of the largest of them, in units of `View.xy`; the next has half of it."""
+NEIGHBOR_FEATURES = NEAREST + 4 + 6 * SCALES
+
+
+class View(NamedTuple):
+    """A state as the networks see it.
+
+    Attributes:
+        s: Features of each node.
+        xy: Coordinates in units of the typical distance between neighbours.
+        unit: That distance, in the units of `s`.
+        n: Number of nodes that count.
+        mask: Which nodes count; None for all.
+    """
+
+    s: Float[Tensor, "batch node feature"]
+    xy: Float[Tensor, "batch node 2"]
+    unit: Float[Tensor, "#batch 1 1"]
+    n: Float[Tensor, "#batch 1 1"]
+    mask: Bool[Tensor, "batch 1 1 node"] | None
+
+
+def relative_features(
+    seen: View, lengths: tuple[int, ...] = ()
+) -> Float[Tensor, "batch node relative"]:
+    """Returns offsets and distances to the first and last node, log n, and slack.
+
+    Offsets keep their direction but grow logarithmically: near nodes are told apart
+    and far ones stay bounded. Where a feature is a length that may be used up, its
+    slack is what a detour via each node leaves of it.
+    """
+    xy = seen.xy
+    ends = torch.stack([xy[:, 0], xy[:, -1]], dim=1)
+    offsets = xy[:, :, None] - ends[:, None]
+    length = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
+    close = torch.log1p(length)
+    offsets = offsets * (close / length.clamp_min(1e-6))
+    size = (seen.n / 50).log().expand(*xy.shape[:2], 1)
+    found = [offsets.flatten(2), close.flatten(2), size]
+    for feature in lengths:
+        left = seen.s[..., feature, None] / seen.unit - length.sum(dim=2)
+        found.append(left.sign() * left.abs().log1p())
+    return torch.cat(found, dim=-1)
+
+
+def neighbor_features(seen: View) -> Float[Tensor, "batch node neighbor"]:
+    """Returns what the open nodes around each node say about when to visit it.
+
+    Distances to the nearest ones; how many are nearer to it than the first and than the
+    last node, and nearer to those than it is; and the crowds around it, small and
+    large. A network can learn to compare distances, but not soon.
+    """
+    squared = _squared_distances(seen.xy, seen.xy[:, 1:-1])
+    squared.diagonal(-1, 1, 2).fill_(torch.inf)  # no node is its own neighbour
+    if seen.mask is not None:
+        squared.masked_fill_(~seen.mask[:, 0, :, 1:-1], torch.inf)
+    ends = _squared_distances(seen.xy, seen.xy[:, [0, -1]])
+    ranks = [(squared < ends[..., i, None]).sum(-1) for i in (0, 1)]
+    ranks += [(squared[:, -i, None] < ends[..., i, None]).sum(-1) for i in (0, 1)]
+    count = min(NEAREST, squared.shape[-1])
+    near = squared.topk(count, largest=False).values.sqrt().clamp_max(FAR)
+    near = F.pad(near, (0, NEAREST - count), value=FAR)
+    # Ranks reach log n, distances about 1: halved, they are alike.
+    counts = torch.stack(ranks, -1).log1p() / 2
+    return torch.cat([near.log1p(), counts, _crowds(seen.xy, squared)], dim=-1)
+
+
+def _crowds(
+    xy: Float[Tensor, "batch node 2"], squared: Float[Tensor, "batch node open"]
+) -> Float[Tensor, "batch node crowd"]:
+    """Returns moments of the open nodes around each node, at several scales.
+
+    How many they are (a node counts less the farther it is, as a Gaussian says), where
+    their centre lies and how far off, and along which axis they are spread.
+    """
+    x, y = xy[:, 1:-1].unbind(-1)
+    powers = torch.stack([torch.ones_like(x), x, y, x * x, y * y, x * y], dim=-1)
+    x, y = xy.unbind(-1)
+    weight, scale = (squared / -(WIDEST**2)).exp_(), WIDEST
+    found = []
+    for _ in range(SCALES):
+        mass, sx, sy, sxx, syy, sxy = (weight @ powers).unbind(-1)
+        # Moments around each node, from those around the origin.
+        dx, dy = sx - mass * x, sy - mass * y
+        spread = (sxx - 2 * x * sx) - (syy - 2 * y * sy) + mass * (x * x - y * y)
+        slant = 2 * (sxy - x * sy - y * sx + mass * x * y)
+        size = scale * (mass + 0.1)  # no crowd, no centre
+        centre = torch.stack([dx, dy], dim=-1) / size[..., None]
+        off = torch.linalg.vector_norm(centre, dim=-1)
+        axis = torch.stack([spread, slant], dim=-1) / (scale * size[..., None])
+        found += [mass.log1p()[..., None], centre, off[..., None], axis]
+        weight, scale = weight.square_().square_(), scale / 2
+    return torch.cat(found, dim=-1)
+
+
+def _squared_distances(
+    xy: Float[Tensor, "batch node 2"], others: Float[Tensor, "batch other 2"]
+) -> Float[Tensor, "batch node other"]:
+    """Returns distances; an axis at a time, which is much faster than both at once."""
+    x, y = (xy[..., i, None] - others[:, None, :, i] for i in (0, 1))
+    return x.square_().add_(y.square_())
+
+
+def squares(xy: Float[Tensor, "batch node 2"]) -> Float[Tensor, "token 4"]:
+    """Returns x, y, x^2 + y^2 and 1, what squared distances are made of."""
+    square = xy.square().sum(-1, keepdim=True)
+    return torch.cat([xy, square, torch.ones_like(square)], dim=-1).flatten(0, 1)
