@@ -4,8 +4,9 @@
 
 Three steps, trainings in processes of one thread: E, D and U of preset
 `cpu` learn together from scratch for a third of the time (`train/half_hour_1.toml`); an
-expert finishes what U begins on fresh instances (`renco correct`); they go on, in part
-with these corrections (`train/half_hour_2.toml`). The clock runs from the first command
+expert finishes what U begins on fresh instances (`renco correct`), and weighs what it
+doubts on others (`renco weigh`); they go on, in part with these corrections and regrets
+(`train/half_hour_2.toml`). The clock runs from the first command
 to the end of the last, starts and validations included. Rows of `results/half_hour.csv`
 are then measured on LABELS of the validation: greedy construction and beams of 16.
 Nothing else may run meanwhile.
@@ -26,8 +27,8 @@ HERE = Path(__file__).parent
 TABLE = HERE / "results" / "half_hour.csv"
 FIRST = 1 / 3
 """Part of the time before corrections."""
-ROLLED_OUT = 768
-"""Fresh instances of which U begins solutions."""
+CORRECTED, WEIGHED = 512, 512
+"""Fresh instances of which U begins solutions, and of which its doubts are weighed."""
 START = 10
 """Seconds of a training that its own clock does not count."""
 INSTANCES = {1: 256, 16: 64}
@@ -54,19 +55,25 @@ def train(given: argparse.Namespace) -> float:
         *("--minutes", FIRST * given.minutes),
         processes=several,
     )
-    renco(
-        *("generate", "tsp", "--n", 100, "--count", ROLLED_OUT, "--expert", "none"),
-        *("--seed", 9301, "--out", out / "fresh"),
-    )
-    renco(
-        *("correct", "--model", out / "first", "--data", out / "fresh"),
-        *("--out", out / "own", "--workers", several),
-    )
+    for name, count, seed, *how in (
+        ("own", CORRECTED, 9301, "correct"),
+        ("weighed", WEIGHED, 9302, "weigh", "--doubt", 0.2, "--rivals", 2),
+    ):
+        fresh = out / f"{name}-fresh"
+        renco(
+            *("generate", "tsp", "--n", 100, "--count", count, "--expert", "none"),
+            *("--seed", seed, "--out", fresh),
+        )
+        renco(
+            *(*how, "--model", out / "first", "--data", fresh),
+            *("--out", out / name, "--workers", several),
+        )
     left = given.minutes - (monotonic() - began + START) / 60
     renco(
         *("train", "base", *known, "--out", out / "last"),
         *("--config", HERE / "train" / "half_hour_2.toml", "--init", out / "first"),
-        *("--corrections", out / "own", "--minutes", left),
+        *("--corrections", out / "own", "--regrets", out / "weighed"),
+        *("--minutes", left),
         processes=several,
     )
     return (monotonic() - began) / 60

@@ -22,7 +22,7 @@ from jaxtyping import Float64, Int
 from numpy import ndarray
 
 from renco.construct import greedy
-from renco.data import OWN, Trajectories, write_set
+from renco.data import OWN, Trajectories, folders_with, write_set
 from renco.experts import ExpertFailed, Solver, find
 from renco.files import write_atomic
 from renco.manifest import Manifest, is_there
@@ -106,9 +106,7 @@ class Corrections:
             FileNotFoundError: There are none.
             DamagedData: Files do not fit together.
         """
-        folders = sorted(path.parent for path in Path(folder).glob(f"*/{OWN}"))
-        if not folders:
-            raise FileNotFoundError(f"{folder} holds no corrections")
+        folders = folders_with(folder, OWN, "corrections")
         return [cls.read(folder) for folder in folders]
 
     @cached_property

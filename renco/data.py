@@ -247,6 +247,18 @@ def read_parts(
             continue
 
 
+def folders_with(folder: Path | str, name: str, what: str) -> list[Path]:
+    """Returns the sets in a folder beside whose solutions a file of that name lies.
+
+    Raises:
+        FileNotFoundError: There are none; `what` says what was looked for.
+    """
+    found = sorted(path.parent for path in Path(folder).glob(f"*/{name}"))
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no {what}")
+    return found
+
+
 def write_set(folder: Path, manifest: Manifest, pieces: Iterable[ndarray]) -> None:
     """Writes records as shards, and then the manifest that makes them count.
 

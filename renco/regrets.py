@@ -21,7 +21,7 @@ from numpy import ndarray
 
 from renco.construct import GreedySolutions, greedy
 from renco.dagger import AHEAD, LEAST_LEFT, SECONDS, TOGETHER, finished, finisher
-from renco.data import Trajectories, write_set
+from renco.data import Trajectories, folders_with, write_set
 from renco.files import write_atomic
 from renco.manifest import Manifest, is_there
 from renco.model import Policy
@@ -78,9 +78,7 @@ class Regrets:
             FileNotFoundError: There are none.
             DamagedData: Files do not fit together.
         """
-        folders = sorted(path.parent for path in Path(folder).glob(f"*/{WEIGHED}"))
-        if not folders:
-            raise FileNotFoundError(f"{folder} holds no regrets")
+        folders = folders_with(folder, WEIGHED, "regrets")
         return [cls.read(folder) for folder in folders]
 
     @cached_property

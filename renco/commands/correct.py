@@ -5,19 +5,14 @@ from typing import Annotated
 import typer
 
 from renco.commands.console import finite, write_text
+from renco.commands.rolling import Data, Expert, K, Model, Out, Seconds, Workers
 
 
 def correct(
-    model: Annotated[
-        str, typer.Option(metavar="NAME|PATH", help="The policy to roll out.")
-    ],
-    data: Annotated[
-        str, typer.Option(metavar="DIR", help="Instances; labels are not needed.")
-    ],
-    out: Annotated[str, typer.Option(metavar="DIR", help="Folder to write.")],
-    k: Annotated[
-        int, typer.Option(min=1, help="Steps between runs of the base encoder.")
-    ] = 1000,
+    model: Model,
+    data: Data,
+    out: Out,
+    k: K = 1000,
     stops: Annotated[int, typer.Option(min=1, help="Corrections per instance.")] = 8,
     doubt: Annotated[
         float,
@@ -27,13 +22,9 @@ def correct(
             help="Stop rather where the policy doubts; 0 stops anywhere alike.",
         ),
     ] = 2.0,
-    expert: Annotated[
-        str, typer.Option(metavar="NAME|auto", help="Who finishes the solutions.")
-    ] = "auto",
-    seconds: Annotated[
-        float | None, typer.Option(help="Time of the expert per solution.")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    expert: Expert = "auto",
+    seconds: Seconds = None,
+    workers: Workers = 1,
     seed: Annotated[
         int, typer.Option(min=0, help="Decides where the policy is stopped.")
     ] = 0,

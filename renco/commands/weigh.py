@@ -5,19 +5,14 @@ from typing import Annotated
 import typer
 
 from renco.commands.console import finite, write_text
+from renco.commands.rolling import Data, Expert, K, Model, Out, Seconds, Workers
 
 
 def weigh(
-    model: Annotated[
-        str, typer.Option(metavar="NAME|PATH", help="The policy to roll out.")
-    ],
-    data: Annotated[
-        str, typer.Option(metavar="DIR", help="Instances; labels are not needed.")
-    ],
-    out: Annotated[str, typer.Option(metavar="DIR", help="Folder to write.")],
-    k: Annotated[
-        int, typer.Option(min=1, help="Steps between runs of the base encoder.")
-    ] = 1000,
+    model: Model,
+    data: Data,
+    out: Out,
+    k: K = 1000,
     rivals: Annotated[
         int, typer.Option(min=2, help="Decisions to weigh in a state, at most.")
     ] = 3,
@@ -29,13 +24,9 @@ def weigh(
             help="Weigh where other decisions have at least this probability.",
         ),
     ] = 0.08,
-    expert: Annotated[
-        str, typer.Option(metavar="NAME|auto", help="Who finishes the solutions.")
-    ] = "auto",
-    seconds: Annotated[
-        float | None, typer.Option(help="Time of the expert for a whole solution.")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    expert: Expert = "auto",
+    seconds: Seconds = None,
+    workers: Workers = 1,
 ) -> None:
     """Let an expert say what a policy's doubtful decisions cost (AggreVaTe).
 
