@@ -1,5 +1,6 @@
 """What the networks are told about each node of a state, beside `State.features`."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,13 @@ SCALES = 4
 """Sizes of the crowds around each node that are told of."""
 WIDEST = 6.0
 """Radius of the largest of them, in units of `View.xy`; the next has half of it."""
-NEIGHBOR_FEATURES = NEAREST + 4 + 6 * SCALES
+NO_CROWD = 0.1
+"""Nodes that are fewer have no centre to speak of."""
+
+
+def neighbor_count(amounts: tuple[int, ...]) -> int:
+    """Returns how many features `neighbor_features` has."""
+    return NEAREST + 4 + (6 + 3 * len(amounts)) * SCALES
 
 
 class View(NamedTuple):
@@ -59,12 +66,15 @@ def relative_features(
     return torch.cat(found, dim=-1)
 
 
-def neighbor_features(seen: View) -> Float[Tensor, "batch node neighbor"]:
+def neighbor_features(
+    seen: View, amounts: tuple[int, ...] = ()
+) -> Float[Tensor, "batch node neighbor"]:
     """Returns what the open nodes around each node say about when to visit it.
 
     Distances to the nearest ones; how many are nearer to it than the first and than the
     last node, and nearer to those than it is; and the crowds around it, small and
-    large. A network can learn to compare distances, but not soon.
+    large, also of what nodes have an amount of. A network can learn to compare
+    distances, but not soon.
     """
     squared = _squared_distances(seen.xy, seen.xy[:, 1:-1])
     squared.diagonal(-1, 1, 2).fill_(torch.inf)  # no node is its own neighbour
@@ -78,35 +88,61 @@ def neighbor_features(seen: View) -> Float[Tensor, "batch node neighbor"]:
     near = F.pad(near, (0, NEAREST - count), value=FAR)
     # Ranks reach log n, distances about 1: halved, they are alike.
     counts = torch.stack(ranks, -1).log1p() / 2
-    return torch.cat([near.log1p(), counts, _crowds(seen.xy, squared)], dim=-1)
+    weights = _weights(squared)
+    found = [near.log1p(), counts, *_crowds(seen.xy, weights)]
+    for feature in amounts:
+        found += _amounts(seen.xy, seen.s[:, 1:-1, feature], weights)
+    return torch.cat(found, dim=-1)
 
 
-def _crowds(
-    xy: Float[Tensor, "batch node 2"], squared: Float[Tensor, "batch node open"]
-) -> Float[Tensor, "batch node crowd"]:
-    """Returns moments of the open nodes around each node, at several scales.
+Weights = list[tuple[float, Float[Tensor, "batch node open"]]]
+"""How much each open node counts in the crowd around each node, by scale."""
 
-    How many they are (a node counts less the farther it is, as a Gaussian says), where
-    their centre lies and how far off, and along which axis they are spread.
+
+def _weights(squared: Float[Tensor, "batch node open"]) -> Weights:
+    """Returns Gaussians of several scales; one exponential does for all of them."""
+    scale, weight = WIDEST, (squared / -(WIDEST**2)).exp_()
+    found = [(scale, weight)]
+    while len(found) < SCALES:
+        scale, weight = scale / 2, weight.square().square_()
+        found.append((scale, weight))
+    return found
+
+
+def _crowds(xy: Float[Tensor, "batch node 2"], weights: Weights) -> Iterator[Tensor]:
+    """Yields moments of the open nodes around each node, at each scale.
+
+    How many they are, where their centre lies and how far off, and along which axis
+    they are spread.
     """
     x, y = xy[:, 1:-1].unbind(-1)
     powers = torch.stack([torch.ones_like(x), x, y, x * x, y * y, x * y], dim=-1)
     x, y = xy.unbind(-1)
-    weight, scale = (squared / -(WIDEST**2)).exp_(), WIDEST
-    found = []
-    for _ in range(SCALES):
+    for scale, weight in weights:
         mass, sx, sy, sxx, syy, sxy = (weight @ powers).unbind(-1)
         # Moments around each node, from those around the origin.
         dx, dy = sx - mass * x, sy - mass * y
         spread = (sxx - 2 * x * sx) - (syy - 2 * y * sy) + mass * (x * x - y * y)
         slant = 2 * (sxy - x * sy - y * sx + mass * x * y)
-        size = scale * (mass + 0.1)  # no crowd, no centre
-        centre = torch.stack([dx, dy], dim=-1) / size[..., None]
-        off = torch.linalg.vector_norm(centre, dim=-1)
+        size = scale * (mass + NO_CROWD)
+        centre = torch.stack([dx / size, dy / size], dim=-1)
+        off = torch.linalg.vector_norm(centre, dim=-1, keepdim=True)
         axis = torch.stack([spread, slant], dim=-1) / (scale * size[..., None])
-        found += [mass.log1p()[..., None], centre, off[..., None], axis]
-        weight, scale = weight.square_().square_(), scale / 2
-    return torch.cat(found, dim=-1)
+        yield torch.cat([mass.log1p()[..., None], centre, off, axis], dim=-1)
+
+
+def _amounts(
+    xy: Float[Tensor, "batch node 2"],
+    amount: Float[Tensor, "batch open"],
+    weights: Weights,
+) -> Iterator[Tensor]:
+    """Yields how much there is of something around each node, and where."""
+    powers = torch.cat([torch.ones_like(xy[:, 1:-1, :1]), xy[:, 1:-1]], dim=-1)
+    for scale, weight in weights:
+        sums = weight @ (powers * amount[..., None])
+        mass = sums[..., :1]
+        centre = (sums[..., 1:] - mass * xy) / (scale * (mass + NO_CROWD))
+        yield torch.cat([mass.log1p(), centre], dim=-1)
 
 
 def _squared_distances(

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from renco.features import (
-    NEIGHBOR_FEATURES,
     View,
+    neighbor_count,
     neighbor_features,
     relative_features,
     squares,
@@ -68,6 +68,7 @@ class PolicyConfig:
         base: Size of E.
         recurrent: Size of U; None for a policy without one.
         lengths: Which features are lengths and scale with the coordinates.
+        amounts: Which features are amounts, of which neighbours have more or less.
         zoom: Maps the nodes of every single state to the unit square. Unlike the
             paper, where remaining nodes keep the coordinates of the instance.
         relative: Adds offset and distance to the current node and the destination, and
@@ -87,6 +88,7 @@ class PolicyConfig:
     features: int = 2
     choices: int = 1
     lengths: tuple[int, ...] = ()
+    amounts: tuple[int, ...] = ()
     base: EncoderConfig = field(default_factory=EncoderConfig)
     recurrent: EncoderConfig | None = None
     zoom: bool = False
@@ -103,6 +105,7 @@ class PolicyConfig:
             features=state.features().shape[-1],
             choices=state.choices,
             lengths=state.lengths,
+            amounts=state.amounts,
             **others,
         )
 
@@ -113,7 +116,9 @@ class PolicyConfig:
         for size in ("base", "recurrent"):
             if values.get(size) is not None:
                 values[size] = EncoderConfig(**values[size])
-        return cls(**values | {"lengths": tuple(values.get("lengths", ()))})
+        for name in ("lengths", "amounts"):
+            values[name] = tuple(values.get(name, ()))
+        return cls(**values)
 
 
 def view(state: State, config: PolicyConfig) -> View:
@@ -276,9 +281,9 @@ class InitEmbedding(nn.Module):
         """Builds the embedding in d dimensions."""
         super().__init__()
         self.relative, self.lengths = config.relative, config.lengths
-        self.neighbors = config.neighbors
+        self.neighbors, self.amounts = config.neighbors, config.amounts
         more = (7 + len(config.lengths)) * config.relative
-        more += NEIGHBOR_FEATURES * config.neighbors
+        more += neighbor_count(config.amounts) * config.neighbors
         self.linear = nn.Linear(config.features + more, d)
         self.start = nn.Parameter(torch.randn(d) * d**-0.5)
         self.end = nn.Parameter(torch.randn(d) * d**-0.5)
@@ -289,7 +294,7 @@ class InitEmbedding(nn.Module):
         if self.relative:
             s = torch.cat([s, relative_features(seen, self.lengths)], dim=-1)
         if self.neighbors:
-            s = torch.cat([s, neighbor_features(seen)], dim=-1)
+            s = torch.cat([s, neighbor_features(seen, self.amounts)], dim=-1)
         middle = self.start.new_zeros(s.shape[1] - 2, self.start.shape[0])
         return self.linear(s) + torch.cat([self.start[None], middle, self.end[None]])
 

@@ -48,6 +48,8 @@ class State(ABC):
 
     lengths: ClassVar[tuple[int, ...]] = ()
     """Which features are lengths, in the unit of the coordinates."""
+    amounts: ClassVar[tuple[int, ...]] = ()
+    """Which features are what a node has an amount of, to be fetched or brought."""
 
     row_fields: ClassVar[tuple[str, ...]] = (
         "node",

@@ -22,7 +22,7 @@ from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
 from renco.dagger import Corrections
 from renco.data import Trajectories
-from renco.features import NEIGHBOR_FEATURES
+from renco.features import neighbor_count
 from renco.model import (
     EncoderConfig,
     Policy,
@@ -686,12 +686,15 @@ def _take(
             f"{data.manifest.problem}"
         )
     # What neighbours are told by comes last, and counts nothing at first.
-    told = policy.config.neighbors and not given.config.neighbors
+    told, told_before = (
+        neighbor_count(config.amounts) * config.neighbors
+        for config in (policy.config, given.config)
+    )
     known, mine = given.state_dict(), policy.state_dict()
     known = {n: t for n, t in known.items() if n.startswith(parts or "") and n in mine}
     for name, tensor in known.items():
-        if told and name.endswith("init.linear.weight"):
-            known[name] = tensor = F.pad(tensor, (0, NEIGHBOR_FEATURES))
+        if told > told_before and name.endswith("init.linear.weight"):
+            known[name] = tensor = F.pad(tensor, (0, told - told_before))
         if tensor.shape != mine[name].shape:
             raise ValueError(
                 f"{name} of {source} has shape {tuple(tensor.shape)}, here it is "

@@ -12,13 +12,20 @@ from conftest import make_policy
 from renco import OP, TSP
 from renco.checkpoints import save_policy
 from renco.data import Trajectories
-from renco.features import FAR, NEAREST, NEIGHBOR_FEATURES, neighbor_features
+from renco.features import FAR, NEAREST, neighbor_count, neighbor_features
 from renco.generate import generate
 from renco.model import PolicyConfig, view
 from renco.training import preset, train
 
+SCALES = (6.0, 3.0, 1.5, 0.75)
 
-def slow_neighbors(xy: np.ndarray, open_nodes: list[int], node: int) -> list[float]:
+
+def slow_neighbors(
+    xy: np.ndarray,
+    open_nodes: list[int],
+    node: int,
+    amount: np.ndarray | None = None,
+) -> list[float]:
     """Returns the features of one node."""
 
     def far(a: int, b: int) -> float:
@@ -34,7 +41,7 @@ def slow_neighbors(xy: np.ndarray, open_nodes: list[int], node: int) -> list[flo
     for end in ends:
         nearer = sum(far(end, other) < far(end, node) for other in open_nodes)
         found.append(math.log1p(nearer) / 2)
-    for scale in (6.0, 3.0, 1.5, 0.75):
+    for scale in SCALES:
         weights = [math.exp(-((far(node, other) / scale) ** 2)) for other in others]
         offsets = [xy[other] - xy[node] for other in others]
         mass = sum(weights)
@@ -44,6 +51,15 @@ def slow_neighbors(xy: np.ndarray, open_nodes: list[int], node: int) -> list[flo
         slant = sum(w * 2 * d[0] * d[1] for w, d in pairs)
         axis = np.array([spread, slant]) / (mass + 0.1) / scale**2
         found += [math.log1p(mass), *centre, float(np.hypot(*centre)), *axis]
+    for scale in SCALES if amount is not None else ():
+        weights = [
+            math.exp(-((far(node, other) / scale) ** 2)) * amount[other]
+            for other in others
+        ]
+        pairs = [*zip(weights, [xy[other] - xy[node] for other in others], strict=True)]
+        mass = sum(weights)
+        centre = sum((w * d for w, d in pairs), np.zeros(2)) / (mass + 0.1) / scale
+        found += [math.log1p(mass), *centre]
     return found
 
 
@@ -56,7 +72,7 @@ def test_neighbors_are_counted(n: int) -> None:
         seen = view(state, config)
         found = neighbor_features(seen)
         size = state.node.shape[1]
-        assert found.shape == (3, size, NEIGHBOR_FEATURES)
+        assert found.shape == (3, size, neighbor_count(()))
         for row, xy in enumerate(seen.xy.double().numpy()):
             for node in range(size):
                 expected = slow_neighbors(xy, [*range(1, size - 1)], node)
@@ -72,13 +88,14 @@ def test_what_is_out_of_reach_is_no_neighbor() -> None:
     state = instances.start()
     seen = view(state, PolicyConfig.for_state(state, problem="op", reach=True))
     assert seen.mask is not None and not seen.mask.all()
-    found = neighbor_features(seen)
+    found = neighbor_features(seen, (2,))
     size = state.node.shape[1]
     for row, xy in enumerate(seen.xy.double().numpy()):
+        amount = seen.s[row, :, 2].double().numpy()
         there = np.flatnonzero(seen.mask[row, 0, 0]).tolist()
         near = [node for node in there if 0 < node < size - 1]
         for node in there:
-            expected = slow_neighbors(xy, near, node)
+            expected = slow_neighbors(xy, near, node, amount)
             assert found[row, node].tolist() == pytest.approx(expected, abs=1e-4)
 
 
@@ -102,5 +119,5 @@ def test_a_model_can_be_taught_of_its_neighbors(tmp_path: Path) -> None:
         wanted = before.score(before.encode(state), state)
         found = after.score(after.encode(state), state)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-    weight = after.base.init.linear.weight[:, -NEIGHBOR_FEATURES:]
+    weight = after.base.init.linear.weight[:, -neighbor_count(()) :]
     assert weight.abs().max() > 0

@@ -50,6 +50,7 @@ class CVRPState(State):
     """
 
     choices: ClassVar[int] = 2
+    amounts: ClassVar[tuple[int, ...]] = (2,)
     row_fields: ClassVar[tuple[str, ...]] = (*State.row_fields, "room")
 
     room: Float64[Tensor, " batch"]

@@ -53,6 +53,7 @@ class OPState(State):
     """
 
     lengths: ClassVar[tuple[int, ...]] = (3,)
+    amounts: ClassVar[tuple[int, ...]] = (2,)
     row_fields: ClassVar[tuple[str, ...]] = (
         *State.row_fields,
         "remaining",
