@@ -116,10 +116,11 @@ def _crowds(xy: Float[Tensor, "batch node 2"], weights: Weights) -> Iterator[Ten
     they are spread.
     """
     x, y = xy[:, 1:-1].unbind(-1)
-    powers = torch.stack([torch.ones_like(x), x, y, x * x, y * y, x * y], dim=-1)
+    powers = torch.stack([torch.ones_like(x), x, y, x * x, y * y, x * y], dim=1)
     x, y = xy.unbind(-1)
     for scale, weight in weights:
-        mass, sx, sy, sxx, syy, sxy = (weight @ powers).unbind(-1)
+        # Four times as fast as `weight @ powers`, whose last dimension is tiny.
+        mass, sx, sy, sxx, syy, sxy = (powers @ weight.mT).unbind(1)
         # Moments around each node, from those around the origin.
         dx, dy = sx - mass * x, sy - mass * y
         spread = (sxx - 2 * x * sx) - (syy - 2 * y * sy) + mass * (x * x - y * y)
@@ -137,9 +138,10 @@ def _amounts(
     weights: Weights,
 ) -> Iterator[Tensor]:
     """Yields how much there is of something around each node, and where."""
-    powers = torch.cat([torch.ones_like(xy[:, 1:-1, :1]), xy[:, 1:-1]], dim=-1)
+    there = xy[:, 1:-1].mT * amount[:, None]
+    powers = torch.cat([amount[:, None], there], dim=1)
     for scale, weight in weights:
-        sums = weight @ (powers * amount[..., None])
+        sums = (powers @ weight.mT).mT
         mass = sums[..., :1]
         centre = (sums[..., 1:] - mass * xy) / (scale * (mass + NO_CROWD))
         yield torch.cat([mass.log1p(), centre], dim=-1)
