@@ -17,6 +17,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
@@ -419,15 +420,24 @@ class Processes:
 
     rank: int = 0
     world: int = 1
+    restarted: bool = False
 
     @classmethod
     def join(cls) -> Self:
-        """Joins the other processes if torchrun started this one."""
+        """Joins the other processes if torchrun started this one.
+
+        It starts all of them again when one has died, if `--max-restarts` says so.
+        """
         if "RANK" not in os.environ:
             return cls()
+        attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-        return cls(dist.get_rank(), dist.get_world_size())
+            store, rank, world = next(rendezvous("env://"))
+            # Or processes would look for each other where the dead ones were.
+            store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
+            backend = "nccl" if torch.cuda.is_available() else "gloo"
+            dist.init_process_group(backend, store=store, rank=rank, world_size=world)
+        return cls(dist.get_rank(), dist.get_world_size(), attempt > 0)
 
     def share(self, batch: Batch) -> Batch:
         """Returns this process's rows of a batch."""
@@ -505,7 +515,8 @@ def train(
             (`renco.dagger`), to mix in.
         regrets: Folders of what the decisions that the policy could have made would
             have cost (`renco.regrets`), to mix in.
-        resume: Continues from the snapshot in `out`, exactly as if never stopped.
+        resume: Continues from the snapshot in `out`, exactly as if never stopped. So
+            does a training that torchrun has started again.
         device: Where to train.
         report: Receives a line of progress now and then; None prints to stderr.
         tensorboard: Also writes what is measured for TensorBoard, to `out`.
@@ -520,6 +531,7 @@ def train(
     if init is not None:  # its layers are all at work
         config = replace(config, grow=0.0)
     together, out = Processes.join(), Path(out)
+    resume = resume or (together.restarted and (out / SNAPSHOT).exists())
     sets = _opened(data)
     device = torch.device(device)
     if not resume and (out / SNAPSHOT).exists():

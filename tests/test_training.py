@@ -526,7 +526,8 @@ def launch(*args: object, torchrun: int = 0) -> "subprocess.Popen[bytes]":
         script = Path(str(args[1])).parent / "script.py"
         script.write_text(SCRIPT)
         command = [sys.executable, "-m", "torch.distributed.run"]
-        command += [f"--nproc-per-node={torchrun}", "--master-port=29517"]
+        command += ["--standalone", f"--nproc-per-node={torchrun}"]
+        command += ["--max-restarts=1"]
         command += [str(script), *map(str, args)]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
     return subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
@@ -541,6 +542,26 @@ def test_two_processes_train_like_one(tours: Path, tmp_path: Path) -> None:
     logs = [json.loads((run / "log.jsonl").read_text()) for run in (one, two)]
     assert logs[0]["loss"] == pytest.approx(logs[1]["loss"], rel=1e-4)
     assert logs[0]["val_ce"] == pytest.approx(logs[1]["val_ce"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_started_again(tours: Path, tmp_path: Path) -> None:
+    """With torchrun the training goes on from the last snapshot, as if nothing was."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert launch(tours, one, 40, 0).wait(120) == 0
+    process = launch(tours, two, 40, 0, torchrun=2)
+    deadline = time.monotonic() + 60
+    while not (two / SNAPSHOT).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    os.kill(int(children.split()[-1]), signal.SIGKILL)
+    assert not (two / "log.jsonl").exists(), "it was killed too late to tell"
+    assert process.wait(120) == 0
+    logs = [json.loads((run / "log.jsonl").read_text()) for run in (one, two)]
+    assert [log["step"] for log in logs] == [40, 40]
+    assert logs[0]["val_ce"] == pytest.approx(logs[1]["val_ce"], rel=1e-3)
+    assert logs[0]["samples"] == logs[1]["samples"]
 
 
 @pytest.mark.slow

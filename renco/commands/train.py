@@ -85,7 +85,8 @@ def train(
 
     A trial of a minute: `renco train base --preset smoke --data data/x --out runs/x`
 
-    Several processes: `torchrun --nproc-per-node=4 -m renco train base ...`
+    Several processes: `torchrun --nproc-per-node=4 -m renco train base ...`; with
+    `--max-restarts=3` they go on from the last snapshot when one of them has died.
     """
     if preset is not None and config is not None:
         raise usage("give a preset or a file of settings, not both", "--config")
