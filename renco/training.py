@@ -40,6 +40,8 @@ from renco.state import State
 
 Stage = Literal["base", "recurrent"]
 LOG, SNAPSHOT = "log.jsonl", "snapshot.safetensors"
+TELL_EVERY = 20.0
+"""Seconds between lines of progress."""
 
 
 Source = Path | str | Trajectories
@@ -801,7 +803,7 @@ class _Loop:
         """Trains to the end, validating and saving on the way."""
         run, config = self.run, self.config
         began = time.monotonic() - run.seconds
-        checked, saved, losses = run.seconds, run.seconds, []
+        checked, saved, told, losses = run.seconds, run.seconds, run.seconds, []
         while (progress := self._progress()) < 1:
             set_rate(run.optimizers, schedule(progress, config.warmup))
             losses.append(self._step(progress, device))
@@ -809,7 +811,10 @@ class _Loop:
             last = self._progress() >= 1
             if last or run.seconds - checked >= config.validate_every:
                 self._validate(losses, device)
-                checked, losses = run.seconds, []
+                checked, told, losses = run.seconds, run.seconds, []
+            elif run.seconds - told >= TELL_EVERY:
+                self._tell(losses)
+                told = run.seconds
             if last or run.seconds - saved >= config.save_every:
                 self._save()
                 saved = run.seconds
@@ -897,18 +902,26 @@ class _Loop:
         run.average.swap(run.policy)
 
     def _line(self, record: dict[str, Any]) -> str:
-        progress = self._progress()
-        left = record["seconds"] * (1 - progress) / max(progress, 1e-9) / 60
-        words = [
-            f"step {record['step']}",
-            f"loss {record['loss']:.3f}",
-            f"val {record['val_ce']:.3f}",
-            f"gap {record['val_gap']:.2f} %",
-        ]
+        words = [f"val {record['val_ce']:.3f}", f"gap {record['val_gap']:.2f} %"]
         if "val_gap_recurrent" in record:
             words.append(f"recurrent {record['val_gap_recurrent']:.2f} %")
-        words.append(f"{record['samples_per_second']:.0f} samples/s")
-        return ", ".join([*words, f"{left:.0f} min left"])
+        return self._pace(record["loss"], words)
+
+    def _tell(self, losses: list[float]) -> None:
+        """Says between two validations how the training goes."""
+        if self.together.rank == 0:
+            self.say(self._pace(float(np.mean(losses)), []))
+
+    def _pace(self, loss: float, found: list[str]) -> str:
+        """Returns a line with what was found, the throughput and the time left."""
+        run, progress = self.run, self._progress()
+        left = max(0.0, run.seconds * (1 / max(progress, 1e-9) - 1) / 60)
+        pace = [
+            f"{run.samples / run.seconds:.0f} samples/s",
+            f"{run.nodes / run.seconds:.0f} nodes/s",
+            f"{left:.0f} min left",
+        ]
+        return ", ".join([f"step {run.step}", f"loss {loss:.3f}", *found, *pace])
 
     def _save(self) -> None:
         if self.together.rank == 0:

@@ -125,7 +125,8 @@ class Worker:
                 stream.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self._process is None:
+        # Stopped before: no process is started in vain. Meanwhile: it is not used.
+        if self._process is None and not self._stopped:
             self._start()
         if self._stopped:
             raise WorkerFailed("stopped")

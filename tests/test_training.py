@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -384,6 +385,21 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         train("base", config, data=tours, out=parts, report=lambda _: None)
     train("base", config, data=tours, out=parts, resume=True, report=lambda _: None)
     assert same(parameters(whole), parameters(parts))
+
+
+def test_progress_is_told_between_validations(
+    tours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With throughput and an estimate of the end."""
+    monkeypatch.setattr("renco.training.TELL_EVERY", 0.0)
+    lines: list[str] = []
+    config = replace(TINY, recurrent=None, steps=3)
+    train("base", config, data=tours, out=tmp_path / "run", report=lines.append)
+    assert len(lines) == 3
+    for step, line in enumerate(lines, start=1):
+        pace = r", \d+ samples/s, \d+ nodes/s, \d+ min left$"
+        assert re.match(rf"step {step}, loss \d\.\d+", line) and re.search(pace, line)
+    assert "gap" in lines[-1] and not any("gap" in line for line in lines[:-1])
 
 
 def test_resume_refuses_other_settings(tours: Path, tmp_path: Path) -> None:
