@@ -150,7 +150,7 @@ def _amounts(
 def _squared_distances(
     xy: Float[Tensor, "batch node 2"], others: Float[Tensor, "batch other 2"]
 ) -> Float[Tensor, "batch node other"]:
-    """Returns distances; an axis at a time, which is much faster than both at once."""
+    """Returns squared distances; axis by axis, much faster than both at once."""
     x, y = (xy[..., i, None] - others[:, None, :, i] for i in (0, 1))
     return x.square_().add_(y.square_())
 

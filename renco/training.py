@@ -61,7 +61,7 @@ class TrainConfig:
         recurrent: Size of U.
         zoom: See `PolicyConfig`, like the next four.
         relative: Relative features.
-        neighbors: Distances and ranks of neighbours.
+        neighbors: Features of the open nodes around each node.
         geometry: Distances in attention.
         reach: Hides what is out of reach.
         grow: Share of a training from scratch during which E has half of its layers;

@@ -207,6 +207,14 @@ def test_weighed_batches_come_as_often_as_asked(made: tuple[Path, Regrets]) -> N
         h = policy.update(h, s)
         terms.append(expected_regret(policy, h, s, weighed, i))
     torch.testing.assert_close(loss, 2 * torch.stack(terms).mean())
+    tempered = next(recurrent_losses(policy, state, actions, 3, **options, temper=0.5))
+    h = policy.encode(state)
+    first = tempered_cross_entropy(policy, h, state, weighed, 0, temper=0.5)
+    alone = next(
+        recurrent_losses(policy, state, actions[:, :1], 3, **options, temper=0.5)
+    )
+    torch.testing.assert_close(alone, 2 * first)
+    assert not torch.isclose(tempered, loss)
 
 
 def test_the_gradient_leads_to_the_best_option() -> None:
