@@ -34,9 +34,9 @@ from renco.workers import Answer, label_locally
 
 LEAST_LEFT = 5
 """Decisions that are left to the expert, at least: few teach nothing."""
-COMPLETE = {"tsp": "fast-tsp", "cvrp": "pyvrp", "op": "pyvrp"}
+COMPLETE = {"tsp": "fast-tsp", "cvrp": "hygese", "op": "pyvrp"}
 """The expert that finishes solutions best."""
-SECONDS = {"tsp": 0.01, "cvrp": 0.15, "op": 0.2}
+SECONDS = {"tsp": 0.01, "cvrp": 0.1, "op": 0.2}
 """Time of an expert per solution, of which half is left on average."""
 TOGETHER = 256
 """Instances that are rolled out as one batch."""

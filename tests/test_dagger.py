@@ -109,9 +109,10 @@ def test_fast_tsp_need_not_be_exact_where_that_takes_long(
     assert sizes == 4 * [21] + 4 * [size]
 
 
-def test_pyvrp_finishes_routes_as_well_as_enumeration() -> None:
+@pytest.mark.parametrize("name", ["pyvrp", "hygese"])
+def test_experts_finish_routes_as_well_as_enumeration(name: str) -> None:
     """The vehicle that is under way may go on, within what it has left to load."""
-    problem, expert = CVRP.random(6, 6, seed=3, capacity=12), find("pyvrp", "cvrp")
+    problem, expert = CVRP.random(6, 6, seed=3, capacity=12), find(name, "cvrp")
     assert expert is not None
     for index in range(len(problem)):
         one = problem[index]
@@ -126,6 +127,18 @@ def test_pyvrp_finishes_routes_as_well_as_enumeration() -> None:
                 with contextlib.suppress(Infeasible):
                     costs += [*one.cost(one.routes(torch.tensor([own + rest])))]
         assert found == pytest.approx(min(costs), rel=1e-5)
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_hygese_finishes_routes_of_which_hardly_anything_is_left(left: int) -> None:
+    """A vehicle that is full, and one or two customers that are left."""
+    one, expert = CVRP.random(1, 6, seed=4, capacity=12), find("hygese", "cvrp")
+    assert expert is not None
+    own = [2 * node + 1 for node in range(1, 7 - left)]
+    whole = expert.complete(one, own, seconds=0.1)
+    assert whole[: len(own)] == own
+    assert sorted(d // 2 for d in whole) == [*range(1, 7)]
+    assert one.cost(one.routes(torch.tensor([whole]))) > 0
 
 
 def test_pyvrp_finishes_tours_as_well_as_enumeration() -> None:

@@ -1,15 +1,20 @@
 """HGS-CVRP by T. Vidal, through the package hygese."""
 
 import numpy as np
+from jaxtyping import Float64, Int64
+from numpy import ndarray
 
 from renco.experts.base import ExpertFailed, Solver
 from renco.experts.scaling import distances, positions, whole_demands
+from renco.experts.under_way import UnderWay
 from renco.problems import CVRP, Problem, Routes
 
 LONGEST = 1000.0
 """Scaled longest distance: the solver insists on 0.1..100000, tolerances 1e-5."""
 LARGEST_DEMAND = 100_000
 NO_LIMIT = 2**31 - 1
+LEAST_SHARE = 0.1
+"""Part of its time that it gets to finish routes of which hardly anything is left."""
 
 
 class HGS(Solver):
@@ -25,7 +30,7 @@ class HGS(Solver):
     """
 
     name = "hygese"
-    problems = ("cvrp",)
+    problems = completes = ("cvrp",)
     package = "hygese"
 
     population = 12
@@ -36,15 +41,45 @@ class HGS(Solver):
 
     def _solve(self, instance: Problem, seconds: float, seed: int) -> Routes:
         assert isinstance(instance, CVRP)
-        hygese = self._import("hygese")
+        # The coordinates matter beside the matrix: SWAP* compares polar sectors.
+        points = positions(instance, side=LONGEST)
         matrix = distances(instance)
         longest = float(matrix.max())
         if longest == 0:  # refused by the solver; any solution is as good
             return [[node] for node in range(1, instance.n + 1)]
-        demands, capacity = _loads(instance)
-        # The coordinates matter beside the matrix: SWAP* compares polar sectors.
-        points = positions(instance, side=LONGEST)
-        smaller = 2 if seconds < self.hurry * instance.n else 1
+        demands, capacity = whole_demands(instance)
+        matrix *= LONGEST / longest
+        return self._routes(points, matrix, demands, capacity, seconds, seed)
+
+    def _complete(
+        self, instance: Problem, decisions: list[int], seconds: float, seed: int
+    ) -> list[int]:
+        """Finishes routes, of its time with what so many customers need."""
+        assert isinstance(instance, CVRP)
+        rest = UnderWay.after(instance, decisions)
+        share = (len(rest.nodes) - 2) / instance.n
+        routes = self._routes(
+            rest.points * LONGEST,
+            rest.lengths * LONGEST,
+            rest.demands,
+            rest.capacity,
+            seconds * max(LEAST_SHARE, share),
+            seed,
+        )
+        return rest.finished(routes)
+
+    def _routes(
+        self,
+        points: Float64[ndarray, "node 2"],
+        matrix: Float64[ndarray, "node node"],
+        demands: Int64[ndarray, " node"],
+        capacity: int,
+        seconds: float,
+        seed: int,
+    ) -> Routes:
+        """Returns short routes of vehicles of one size from node 0."""
+        hygese = self._import("hygese")
+        smaller = 2 if seconds < self.hurry * (len(demands) - 1) else 1
         parameters = hygese.AlgorithmParameters(
             timeLimit=seconds,
             nbIter=NO_LIMIT,
@@ -53,12 +88,13 @@ class HGS(Solver):
             lambda_=self.generation // smaller,
             nbGranular=self.neighbors,
         )
+        loads, room = _loads(demands, capacity)
         data = {
-            "distance_matrix": matrix * (LONGEST / longest),
+            "distance_matrix": matrix,
             "x_coordinates": points[:, 0],
             "y_coordinates": points[:, 1],
-            "demands": demands,
-            "vehicle_capacity": capacity,
+            "demands": loads,
+            "vehicle_capacity": room,
         }
         try:
             answer = hygese.Solver(parameters, verbose=False).solve_cvrp(data)
@@ -69,9 +105,8 @@ class HGS(Solver):
         return [[int(node) for node in route] for route in answer.routes if len(route)]
 
 
-def _loads(instance: CVRP) -> tuple[np.ndarray, float]:
+def _loads(demands: Int64[ndarray, " node"], capacity: int) -> tuple[ndarray, float]:
     """Returns demands within the solver's range, which excludes all being zero."""
-    demands, capacity = whole_demands(instance)
     largest = int(demands.max())
     if largest == 0:
         return np.ones(len(demands)), float(len(demands))

@@ -13,12 +13,11 @@ from numpy import ndarray
 from renco.experts.base import ExpertFailed, Solver
 from renco.experts.orienteering import orienteer
 from renco.experts.scaling import distances, positions, whole, whole_demands
+from renco.experts.under_way import UnderWay
 from renco.problems import CVRP, OP, Problem, Routes
 
 LONGEST = 1_000_000
 """Scaled longest distance: PyVRP computes with 64 bit integers up to 2^44."""
-FORBIDDEN = 10
-"""Length, in longest distances, of a leg that must not be taken."""
 SPARE_VEHICLES = 1.3
 """Vehicles offered per vehicle needed; unused ones cost nothing."""
 
@@ -182,32 +181,13 @@ def _solve_cvrp(pyvrp: Any, instance: CVRP, deadline: Deadline, seed: int) -> Ro
 def _complete_cvrp(
     pyvrp: Any, instance: CVRP, decisions: list[int], deadline: Deadline, seed: int
 ) -> list[int]:
-    """Finishes routes.
-
-    The vehicle that is under way becomes a customer where it stands: what it has
-    loaded is the demand, from the depot it costs nothing to get there, and from
-    anywhere else it is further than any detour.
-    """
-    demands, capacity = whole_demands(instance)
-    visited = [decision // 2 for decision in decisions]
-    since = max((i for i, d in enumerate(decisions) if d % 2), default=0)
-    left = sorted(set(range(1, instance.n + 1)) - set(visited))
-    nodes = [0, visited[-1], *left]
-    lengths = whole(distances(instance)[np.ix_(nodes, nodes)], LONGEST)
-    lengths[0, 1] = 0
-    lengths[2:, 1] = LONGEST * FORBIDDEN
-    loads = demands[nodes]
-    loads[1] = demands[visited[since:]].sum()
-    points = positions(instance, side=1.0)[nodes]
-    routes = _fleet(pyvrp, points, loads, capacity, lengths, deadline, seed)
-    first = next(route for route in routes if 1 in route)
-    if first[0] != 1:
-        raise ExpertFailed("pyvrp went back to where a vehicle had been")
-    finished = [2 * nodes[node] for node in first[1:]]
-    for route in routes:
-        if route is not first:
-            finished += [2 * nodes[node] + (node == route[0]) for node in route]
-    return [*decisions, *finished]
+    """Finishes routes."""
+    rest = UnderWay.after(instance, decisions)
+    lengths = np.rint(rest.lengths * LONGEST).astype(np.int64)
+    routes = _fleet(
+        *(pyvrp, rest.points, rest.demands, rest.capacity, lengths, deadline, seed)
+    )
+    return rest.finished(routes)
 
 
 def _fleet(
