@@ -77,6 +77,9 @@ class Slices:
             instance; 0 trains on all sizes from the start.
         favor: Draws slices as often as this power of their size says; 0 draws all sizes
             alike. Most of what a trained policy loses it loses early, in large states.
+        by_size: Draws from each set as often as this power of the number of its labels
+            says: 1 draws all labels alike, 0 all sets. So few large instances count
+            beside many small ones.
         rotate: Also turn instances by any angle, not only by quarters.
         order: Arrangement of CVRP routes: random, sorted (fullest first), mixed, or far
             (the farthest first, the emptiest last).
@@ -90,6 +93,7 @@ class Slices:
     longest: int = 40
     curriculum: float = 0.5
     favor: float = 0.0
+    by_size: float = 1.0
     rotate: bool = False
     order: RouteOrder = "far"
     weighed: float = 0.5
@@ -101,7 +105,7 @@ class Slices:
             raise ValueError(f"tokens >= 8, batch >= 0, shortest >= 3: got {self}")
         if not 0 <= self.favor < 100:
             raise ValueError(f"favor must be in 0..100, got {self.favor}")
-        for name in ("curriculum", "weighed", "corrected"):
+        for name in ("curriculum", "by_size", "weighed", "corrected"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)}")
         if self.order not in get_args(RouteOrder):
@@ -127,17 +131,18 @@ class Sampler:
         """Draws from sets of any sizes, from corrections and from regrets."""
         self.how, self.seed = how, seed
         # Only tours of one length fit in a batch; for TSP and CVRP that is a set.
-        self.groups = [
-            (data, rows[data.lengths[rows] == length])
-            for data, rows in parts
-            for length in np.unique(data.lengths[rows])
-            if length >= 2
-        ]
+        self.groups: list[Part] = []
+        weights: list[float] = []
+        for data, rows in parts:
+            known = rows[data.lengths[rows] >= 2]
+            for length in np.unique(data.lengths[known]):
+                group = known[data.lengths[known] == length]
+                self.groups.append((data, group))
+                weights.append(len(group) * len(known) ** (how.by_size - 1))
         if not self.groups:
             folders = ", ".join(str(data.folder) for data, _ in parts)
             raise ValueError(f"no solution of {folders} has a decision to learn")
-        sizes = np.array([len(rows) for _, rows in self.groups], dtype=np.float64)
-        self.weights = sizes / sizes.sum()
+        self.weights = _normalized(np.array(weights))
         self.corrections, self.regrets = corrections, regrets
 
     def batch(self, step: int, progress: float, device: torch.device) -> Batch:
@@ -156,8 +161,8 @@ class Sampler:
         return slices(problem, decisions, nodes, rng, self.how, device)
 
     def _corrected(self, rng: np.random.Generator, device: torch.device) -> Batch:
-        sizes = np.array([len(given.rows) for given in self.corrections])
-        given = self.corrections[rng.choice(len(sizes), p=sizes / sizes.sum())]
+        sizes = [len(given.rows) for given in self.corrections]
+        given = self.corrections[self._set(sizes, rng)]
         length, low = given.place(rng)
         step = length - self._drawn(2, length - low, rng)
         rows = self._rows(given.data.nodes - step)
@@ -167,8 +172,8 @@ class Sampler:
         return Batch(*problem.after(decisions, step)).to(device)
 
     def _weighed(self, rng: np.random.Generator, device: torch.device) -> Batch:
-        sizes = np.array([len(given.weighed) for given in self.regrets])
-        given = self.regrets[rng.choice(len(sizes), p=sizes / sizes.sum())]
+        sizes = [len(given.weighed) for given in self.regrets]
+        given = self.regrets[self._set(sizes, rng)]
         length, step = given.place(rng)
         rows = self._rows(given.data.nodes - step)
         problem, decisions, *weighed = given.batch(length, step, rows, rng)
@@ -176,6 +181,11 @@ class Sampler:
         state, actions = problem.after(decisions, step)
         ahead = Weighed(*(torch.from_numpy(part[:, step:]) for part in weighed))
         return Batch(state, actions, ahead).to(device)
+
+    def _set(self, sizes: list[int], rng: np.random.Generator) -> int:
+        """Draws a set, given how many labels each has."""
+        weights = _normalized(np.array(sizes, float) ** self.how.by_size)
+        return int(rng.choice(len(sizes), p=weights))
 
     def _rows(self, nodes: int) -> int:
         return self.how.batch or max(4, self.how.tokens // nodes)
@@ -200,7 +210,11 @@ class Sampler:
         """Draws a size, both bounds included, the large ones more often if favored."""
         sizes = np.arange(low, high + 1)
         weights = (sizes / high) ** self.how.favor
-        return int(rng.choice(sizes, p=weights / weights.sum()))
+        return int(rng.choice(sizes, p=_normalized(weights)))
+
+
+def _normalized(weights: Float64[ndarray, " any"]) -> Float64[ndarray, " any"]:
+    return weights / weights.sum()
 
 
 def slices(

@@ -205,6 +205,18 @@ def test_batches_come_from_all_sizes(sizes: Path) -> None:
         assert max(s.node.shape[1] for s in batches if s.xy.shape[1] == n) == n + 1
 
 
+@pytest.mark.parametrize("corrected", [0.0, 1.0])
+def test_sets_can_be_drawn_alike_however_small(sizes: Path, corrected: float) -> None:
+    """One tour of 12 nodes counts as much as ten of 7."""
+    sets = open_sets(sizes)
+    own = [Corrections(one, np.ones(len(one), dtype=np.int64)) for one in sets]
+    how = Slices(tokens=64, curriculum=0.0, by_size=0.0, corrected=corrected)
+    sampler = Sampler([(one, np.arange(len(one))) for one in sets], how, 0, own)
+    batches = [sampler.batch(i, 1.0, torch.device("cpu"))[0] for i in range(400)]
+    drawn = Counter(state.xy.shape[1] for state in batches)
+    assert min(drawn.values()) > 70 and len(drawn) == 4
+
+
 def test_a_model_is_trained_on_a_folder_of_sets(sizes: Path, tmp_path: Path) -> None:
     """What is held out is spread over all of them."""
     config = replace(TINY, recurrent=None, steps=4)
