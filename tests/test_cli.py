@@ -636,7 +636,10 @@ def test_models_are_listed_with_the_default(
     assert "L2-d16-h4 + L1-d8-h2" in found.out and "1M tsp9" in found.out
     assert "tsp100-test greedy 1.25" in found.out
     one, two = ({"count": c, "problem": "tsp", "n": n} for c, n in ((9, 5), (8, 7)))
-    for data, words in ((one, "9 x tsp5 "), ([one, two], "9 x tsp5, 8 x tsp7")):
+    for data, words in (
+        (one, "9 x tsp5 "),
+        ([one, two, one], "18 x tsp5, 8 x tsp7"),
+    ):
         details = {"training": {"data": data}, "validation": {"val_gap": 2.5}}
         save_policy(make_policy("tsp"), tmp_path / "weights" / "tsp5-rec", **details)
         found = run("models")

@@ -1,5 +1,6 @@
 """`renco models`: what is shipped."""
 
+from collections import Counter
 from typing import Annotated, Any
 
 import typer
@@ -53,8 +54,10 @@ def _training(config: dict[str, Any]) -> str:
     if "trained_on" in config:
         return _short(config["trained_on"])
     data = config.get("training", {}).get("data", [])
-    sets = data if isinstance(data, list) else [data]  # models of 0.1 name one set
-    return ", ".join(f"{one['count']} x {one['problem']}{one['n']}" for one in sets)
+    counts: Counter[str] = Counter()
+    for one in data if isinstance(data, list) else [data]:  # older ones name one set
+        counts[f"{one['problem']}{one['n']}"] += one["count"]
+    return ", ".join(f"{count} x {name}" for name, count in counts.items())
 
 
 def _gaps(config: dict[str, Any]) -> str:
