@@ -70,6 +70,10 @@ SETS: dict[str, dict[str, Any]] = {
         "problem": "tsp", "n": 100, "count": 472_395, "seed": 1, "first": 27_605,
         "expert": "fast-tsp", "seconds": 0.01,
     },
+    "tsp200": {
+        "problem": "tsp", "n": 200, "count": 8_000, "seed": 1,
+        "expert": "fast-tsp", "seconds": 0.02,
+    },
     "tsp100-val": {"problem": "tsp", "n": 100, "count": 512, "seconds": 0.05},
     "cvrp100-val": {"problem": "cvrp", "n": 100, "count": 128, "seconds": 1.0},
     "op100-val": {"problem": "op", "n": 100, "count": 128, "seconds": 1.0},
