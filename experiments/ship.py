@@ -48,6 +48,7 @@ def ship(run: Path, name: str, default: bool, base: str | None = None) -> None:
                 retire(other)
         info["default"] = True
     save_policy(policy, SHIPPED / name, **info)
+    print("tests refuse weights without rows: experiments/run.py, then --measured")
 
 
 def alone(policy: Policy) -> Policy:
