@@ -638,7 +638,8 @@ def test_models_are_listed_with_the_default(
     one, two = ({"count": c, "problem": "tsp", "n": n} for c, n in ((9, 5), (8, 7)))
     for data, words in (
         (one, "9 x tsp5 "),
-        ([one, two, one], "18 x tsp5, 8 x tsp7"),
+        ([one, two, one], "9 x tsp5, 8 x tsp7"),
+        ([one, two, {**one, "first": 9}], "18 x tsp5, 8 x tsp7"),
     ):
         details = {"training": {"data": data}, "validation": {"val_gap": 2.5}}
         save_policy(make_policy("tsp"), tmp_path / "weights" / "tsp5-rec", **details)

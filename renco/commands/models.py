@@ -54,8 +54,9 @@ def _training(config: dict[str, Any]) -> str:
     if "trained_on" in config:
         return _short(config["trained_on"])
     data = config.get("training", {}).get("data", [])
+    sets = data if isinstance(data, list) else [data]  # older ones name one set
     counts: Counter[str] = Counter()
-    for one in data if isinstance(data, list) else [data]:  # older ones name one set
+    for one in {str(one): one for one in sets}.values():  # each once
         counts[f"{one['problem']}{one['n']}"] += one["count"]
     return ", ".join(f"{count} x {name}" for name, count in counts.items())
 
