@@ -1,12 +1,16 @@
 """What the networks are told about each node of a state, beside `State.features`."""
 
+import ctypes
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
+
+from renco.compiled import call, load
 
 NEAREST = 3
 """Open nodes next to each node whose distances are told."""
@@ -76,6 +80,9 @@ def neighbor_features(
     large, also of what nodes have an amount of. A network can learn to compare
     distances, but not soon.
     """
+    plain = seen.xy.device.type == "cpu" and seen.xy.dtype == torch.float32
+    if plain and (library := compiled()) is not None:
+        return _by_c(library, seen, amounts)
     squared = _squared_distances(seen.xy, seen.xy[:, 1:-1])
     squared.diagonal(-1, 1, 2).fill_(torch.inf)  # no node is its own neighbour
     if seen.mask is not None:
@@ -93,6 +100,35 @@ def neighbor_features(
     for feature in amounts:
         found += _amounts(seen.xy, seen.s[:, 1:-1, feature], weights)
     return torch.cat(found, dim=-1)
+
+
+@cache
+def compiled() -> ctypes.CDLL | None:
+    """Returns `neighbors.c`; None where it cannot be had.
+
+    Sums may be reordered there, but equal distances stay equal (no contraction).
+    """
+    reorder = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
+    values = {"NEAREST": NEAREST, "FAR": FAR, "SCALES": SCALES}
+    values |= {"WIDEST": WIDEST, "NO_CROWD": NO_CROWD}
+    told = (
+        f"-D{name}={value}{'f' * isinstance(value, float)}"
+        for name, value in values.items()
+    )
+    return load("neighbors", "-ffp-contract=off", *reorder, *told)
+
+
+def _by_c(
+    library: ctypes.CDLL, seen: View, amounts: tuple[int, ...]
+) -> Float[Tensor, "batch node neighbor"]:
+    """Returns the same by way of C."""
+    batch, n, _ = seen.xy.shape
+    mask = None if seen.mask is None else seen.mask.reshape(batch, n).contiguous()
+    has = seen.s[..., list(amounts)].permute(2, 0, 1).contiguous()
+    found = seen.xy.new_empty(batch, n, neighbor_count(amounts))
+    xy = seen.xy.contiguous()
+    call(library.neighbors, xy, mask, has, len(amounts), batch, n, found)
+    return found
 
 
 Weights = list[tuple[float, Float[Tensor, "batch node open"]]]

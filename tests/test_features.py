@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import make_policy
 
-from renco import OP, TSP
+from renco import OP, TSP, features
 from renco.checkpoints import save_policy
 from renco.data import Trajectories
 from renco.features import FAR, NEAREST, neighbor_count, neighbor_features
@@ -18,6 +18,15 @@ from renco.model import PolicyConfig, view
 from renco.training import preset, train
 
 SCALES = (6.0, 3.0, 1.5, 0.75)
+
+
+@pytest.fixture(params=["compiled", "by PyTorch"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a test with and without `neighbors.c`."""
+    if request.param == "by PyTorch":
+        monkeypatch.setattr(features, "compiled", lambda: None)
+    elif features.compiled() is None:
+        pytest.skip("needs a C compiler")
 
 
 def slow_neighbors(
@@ -63,6 +72,7 @@ def slow_neighbors(
     return found
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 9])
 def test_neighbors_are_counted(n: int) -> None:
     """On every state of a tour, down to the last node."""
@@ -80,6 +90,7 @@ def test_neighbors_are_counted(n: int) -> None:
         state = state.step(torch.ones(3, dtype=torch.long))
 
 
+@pytest.mark.usefixtures("either_way")
 def test_what_is_out_of_reach_is_no_neighbor() -> None:
     """Nodes that an orienteering tour cannot visit any more do not count."""
     rng = np.random.default_rng(0)

@@ -21,8 +21,9 @@ ALLOWED = {
     "renco.fleet": {"renco.local"},
     "renco.outing": {"renco.local"},
     "renco.problems": {"renco.state", "renco.metrics", "renco.problems"},
-    "renco.features": set(),
-    "renco.model": {"renco.state", "renco.features"},
+    "renco.compiled": {"renco.compiled"},
+    "renco.features": {"renco.compiled"},
+    "renco.model": {"renco.state", "renco.features", "renco.compiled"},
     "renco.sight": {"renco.state"},
     "renco.construct": {"renco.state", "renco.model", "renco.sight"},
     "renco.segments": {

@@ -44,18 +44,21 @@ def describe() -> dict[str, Any]:
     """Returns everything about this installation and machine that matters."""
     import torch
 
-    from renco import __version__
+    from renco import __version__, features
     from renco.checkpoints import read_config, shipped
+    from renco.compiled import block
     from renco.evaluate import processor
 
     cuda = torch.cuda.is_available()
-    features = torch.cpu.get_capabilities()
+    abilities = torch.cpu.get_capabilities()
+    parts = {"neighbors": features.compiled(), "block": block.functions()}
     return {
         "renco": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": processor(),
-        "features": " ".join(sorted(k for k, v in features.items() if v is True)),
+        "features": " ".join(sorted(k for k, v in abilities.items() if v is True)),
+        "compiled": " ".join(k for k, v in parts.items() if v) or "nothing",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if cuda else "cpu",

@@ -1,0 +1,131 @@
+"""Parts in C, against their twins in PyTorch."""
+
+import ctypes
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from renco import compiled
+from renco.compiled import block as compiled_block
+from renco.features import squares
+from renco.model import Block, EncoderConfig
+
+needs_block = pytest.mark.skipif(
+    compiled_block.functions() is None,
+    reason="needs a C compiler and a processor that multiplies bfloat16",
+)
+
+
+def make_block(d: int, ff: int) -> Block:
+    """Returns a block that does something, and whose ReLU lets nearly all through.
+
+    Where rounding decides whether it does, gradients differ by more than rounding.
+    """
+    block = Block(EncoderConfig(1, d, d // compiled_block.DIM, ff), geometry=True)
+    with torch.no_grad():
+        for name, value in block.named_parameters():
+            if name.startswith("norm"):
+                value.normal_(1.0, 0.2)
+            elif name.startswith("alpha"):
+                value.fill_(0.5)
+        block.up.bias.add_(3.0)
+    return block
+
+
+def outcome(
+    block: Block, x: Tensor, where: Tensor, mask: Tensor | None
+) -> dict[str, Tensor]:
+    """Returns what a block adds to x, and all gradients of a weighted sum of it."""
+    x = x.clone().requires_grad_()
+    added = block(x, where, mask) - x
+    weights = torch.linspace(-1, 1, added.numel()).view_as(added).sin()
+    named = {"x": x, **dict(block.named_parameters())}
+    found = torch.autograd.grad((added * weights).sum(), [*named.values()])
+    return {"added": added.detach(), **dict(zip(named, found, strict=True))}
+
+
+@needs_block
+@pytest.mark.parametrize(
+    ("batch", "n", "d", "ff", "hidden"),
+    [
+        *((3, 37, 128, 256, False), (1, 2, 64, 64, False), (1, 7, 64, 128, True)),
+        *((2, 16, 192, 512, False), (4, 100, 128, 256, True), (5, 25, 128, 64, True)),
+    ],
+)
+def test_a_compiled_block_does_what_a_block_does(
+    batch: int, n: int, d: int, ff: int, hidden: bool
+) -> None:
+    """Forwards and backwards, but for the rounding of bfloat16."""
+    torch.manual_seed(n)
+    block, x = make_block(d, ff), torch.randn(batch, n, d)
+    where = squares(torch.randn(batch, n, 2))
+    mask = None
+    if hidden:
+        mask = torch.rand(batch, 1, 1, n) > 0.3
+        mask[..., 0] = True
+    exact = outcome(block, x, where, mask)
+    block.products = torch.bfloat16
+    rounded = outcome(block, x, where, mask)
+    assert block.packed is not None
+    for name, wanted in exact.items():
+        error = (rounded[name] - wanted).norm() / wanted.norm().clamp_min(1e-3)
+        # Sums over many nodes cancel out, those of slopes most of all.
+        assert error < (0.12 if name == "slopes" else 0.06), name
+
+
+@needs_block
+def test_changed_weights_are_packed_anew() -> None:
+    """A step of an optimizer changes what the next call returns."""
+    torch.manual_seed(0)
+    block, x = make_block(64, 64), torch.randn(2, 9, 64)
+    block.products, where = torch.bfloat16, squares(torch.randn(2, 9, 2))
+    before = block(x, where) - x
+    assert torch.equal(block(x, where) - x, before)
+    with torch.no_grad():
+        block.alpha_attention.zero_()
+        block.alpha_ff.zero_()
+    assert not (block(x, where) - x).any()
+
+
+@needs_block
+def test_only_training_is_compiled() -> None:
+    """Without gradients, in float32 or in other shapes PyTorch does the work."""
+    x = torch.zeros(1, 3, 64)
+    assert compiled_block.fits(x, 16, 64)
+    assert not compiled_block.fits(x, 8, 64)
+    assert not compiled_block.fits(x, 16, 65)
+    assert not compiled_block.fits(x.double(), 16, 64)
+    with torch.no_grad():
+        assert not compiled_block.fits(x, 16, 64)
+
+
+def test_without_a_compiler_there_is_no_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch then does the work."""
+    monkeypatch.setenv("CC", "there-is-no-such-compiler")
+    assert compiled.load.__wrapped__("neighbors") is None
+
+
+def test_a_compiler_that_fails_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Once, with what it said; and nothing is left behind."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.warns(UserWarning, match="going on without neighbors.c: .*NEAREST"):
+        assert compiled.load.__wrapped__("neighbors", "-UNEAREST") is None
+    assert not [*(tmp_path / "renco").iterdir()]
+
+
+def test_what_was_compiled_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Per processor and per flags."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    flags = ["-DNEAREST=3", "-DSCALES=1", "-DFAR=2.0f", "-DWIDEST=1.0f"]
+    for crowd in ("-DNO_CROWD=0.1f", "-DNO_CROWD=0.2f", "-DNO_CROWD=0.1f"):
+        found = compiled.load.__wrapped__("neighbors", *flags, crowd)
+        assert found is None or isinstance(found, ctypes.CDLL)
+    assert found is None or len([*(tmp_path / "renco").iterdir()]) == 2
