@@ -82,6 +82,7 @@ static inline __attribute__((always_inline)) void tile(
 
 static void product(const pair *a, long a_row, long a_step, const pair *b, long depth,
                     long rows, long columns, const float *add, float *to) {
+#pragma omp parallel for collapse(2)
     for (long j = 0; j < columns; j += TILE_COLUMNS)
         for (long i = 0; i < rows; i += TILE_ROWS) {
             const pair *own = a + i * a_row;
@@ -113,21 +114,26 @@ static void correlate(const pair *a, const pair *b, long tokens, long rows, long
 }
 
 static void to_half(const float *x, long count, half *to) {
+#pragma omp parallel for
     for (long i = 0; i < count; i += 16) store_half(to + i, load(x + i));
 }
 
 /* Interleaves rows; an odd last one is paired with zeros. */
+static inline void pair_up(const half *x, const half *y, long columns, pair *to) {
+    for (long j = 0; j < columns; j += 16) {
+        __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + j)));
+        __m512i high = _mm512_setzero_si512();
+        if (y)
+            high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(y + j)));
+        _mm512_storeu_si512(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+}
+
 static void to_pairs(const half *x, long rows, long columns, pair *to) {
-    for (long i = 0; i < rows; i += 2, x += 2 * columns, to += columns)
-        for (long j = 0; j < columns; j += 16) {
-            __m512i low =
-                _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + j)));
-            __m512i high = _mm512_setzero_si512();
-            if (i + 1 < rows)
-                high = _mm512_cvtepu16_epi32(
-                    _mm256_loadu_si256((const __m256i *)(x + columns + j)));
-            _mm512_storeu_si512(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-        }
+#pragma omp parallel for
+    for (long i = 0; i < rows; i += 2)
+        pair_up(x + i * columns, i + 1 < rows ? x + (i + 1) * columns : NULL, columns,
+                to + i / 2 * columns);
 }
 
 /* Packs a weight of out x in for both directions: `forth` has pairs along `in`, in / 2 x
@@ -147,25 +153,32 @@ void pack(const float *weight, long out, long in, pair *forth, pair *back) {
 
 /* Divides rows of d floats by their root mean square; `by` is one over it. */
 static void normalize(const float *x, long rows, long d, half *out, float *by) {
-    for (long i = 0; i < rows; i++, x += d, out += d) {
+#pragma omp parallel for
+    for (long i = 0; i < rows; i++) {
+        const float *own = x + i * d;
         vec squares = splat(0);
-        for (long j = 0; j < d; j += 16) squares = plus(load(x + j), load(x + j), squares);
+        for (long j = 0; j < d; j += 16)
+            squares = plus(load(own + j), load(own + j), squares);
         by[i] = 1.0f / sqrtf(_mm512_reduce_add_ps(squares) / d + 1e-6f);
         for (long j = 0; j < d; j += 16)
-            store_half(out + j, _mm512_mul_ps(load(x + j), splat(by[i])));
+            store_half(out + i * d + j, _mm512_mul_ps(load(own + j), splat(by[i])));
     }
 }
 
 /* to += the gradient of `normalize`, of which y is the outcome. */
 static void normalize_back(const half *y, const float *by, const float *grad, long rows,
                            long d, float *to) {
-    for (long i = 0; i < rows; i++, y += d, grad += d, to += d) {
+#pragma omp parallel for
+    for (long i = 0; i < rows; i++) {
+        const half *own = y + i * d;
+        const float *given = grad + i * d;
         vec dot = splat(0);
-        for (long j = 0; j < d; j += 16) dot = plus(load_half(y + j), load(grad + j), dot);
+        for (long j = 0; j < d; j += 16)
+            dot = plus(load_half(own + j), load(given + j), dot);
         vec mean = splat(-_mm512_reduce_add_ps(dot) / d), factor = splat(by[i]);
         for (long j = 0; j < d; j += 16) {
-            vec own = plus(mean, load_half(y + j), load(grad + j));
-            store(to + j, plus(factor, own, load(to + j)));
+            vec turned = plus(mean, load_half(own + j), load(given + j));
+            store(to + i * d + j, plus(factor, turned, load(to + i * d + j)));
         }
     }
 }
@@ -245,14 +258,19 @@ static float *room(long floats) {
    padded(n, DIM), of each row in units of its largest; inverse: batch x heads x padded(n,
    QUERIES), one over their sum. */
 static void attend(const float *qkv, const uint8_t *mask, long batch, long n, long heads,
-                   half *out, half *chances, float *inverse) {
-    long p = padded(n, DIM), width = heads * DIM, stride = 3 * width;
-    float *k = room(2 * DIM * p + p + QUERIES * p), *add = k + DIM * p, *s = add + p;
-    pair *v = (pair *)(s + QUERIES * p);
+                   half *out, half *all_chances, float *all_inverse) {
+    long p = padded(n, DIM), queries = padded(n, QUERIES);
+    long width = heads * DIM, stride = 3 * width;
     const float scale = 1.0f / sqrtf(DIM);
-    for (long b = 0; b < batch; b++) {
-        bias(mask ? mask + b * n : NULL, n, p, add);
+#pragma omp parallel for collapse(2)
+    for (long b = 0; b < batch; b++)
         for (long h = 0; h < heads; h++) {
+            float *k = room(2 * DIM * p + p + QUERIES * p), *add = k + DIM * p;
+            float *s = add + p;
+            pair *v = (pair *)(s + QUERIES * p);
+            half *chances = all_chances + (b * heads + h) * queries * p;
+            float *inverse = all_inverse + (b * heads + h) * queries;
+            bias(mask ? mask + b * n : NULL, n, p, add);
             const float *base = qkv + b * n * stride + h * DIM;
             columns_of(base + width, stride, n, p, k);
             row_pairs(base + 2 * width, stride, n, p, v);
@@ -292,23 +310,26 @@ static void attend(const float *qkv, const uint8_t *mask, long batch, long n, lo
                 chances += QUERIES * p;
                 inverse += QUERIES;
             }
+            free(k);
         }
-    }
-    free(k);
 }
 
 /* The gradient of `attend`: from that of `out`, `grad`, to that of `qkv`. */
 static void attend_back(const float *qkv, long batch, long n, long heads, const half *out,
-                        const half *chances, const float *inverse, const float *grad,
-                        float *to) {
-    long p = padded(n, DIM), width = heads * DIM, stride = 3 * width;
-    float *dk = room(5 * DIM * p + 3 * QUERIES * p), *dv = dk + DIM * p;
-    pair *k = (pair *)(dv + DIM * p), *v = k + DIM * p; /* pairs of rows, of columns */
-    pair *twos = v + DIM * p, *own = twos + QUERIES * p; /* of rows of chances, of ds */
-    half *ds = (half *)(own + QUERIES * p);
+                        const half *all_chances, const float *all_inverse,
+                        const float *grad, float *to) {
+    long p = padded(n, DIM), queries = padded(n, QUERIES);
+    long width = heads * DIM, stride = 3 * width;
     const vec scale = splat(1.0f / sqrtf(DIM));
+#pragma omp parallel for collapse(2)
     for (long b = 0; b < batch; b++)
         for (long h = 0; h < heads; h++) {
+            float *dk = room(5 * DIM * p + 3 * QUERIES * p), *dv = dk + DIM * p;
+            pair *k = (pair *)(dv + DIM * p), *v = k + DIM * p; /* of rows, of columns */
+            pair *twos = v + DIM * p, *own = twos + QUERIES * p; /* of chances, of ds */
+            half *ds = (half *)(own + QUERIES * p);
+            const half *chances = all_chances + (b * heads + h) * queries * p;
+            const float *inverse = all_inverse + (b * heads + h) * queries;
             long at = b * n * stride + h * DIM, place = b * n * width + h * DIM;
             row_pairs(qkv + at + width, stride, n, p, k);
             column_pairs(qkv + at + 2 * width, stride, n, p, v);
@@ -316,7 +337,8 @@ static void attend_back(const float *qkv, long batch, long n, long heads, const 
             for (long i = 0; i < n; i += QUERIES) {
                 pair g[QUERIES][DIM / 2]; /* gradients of rows, pairs of columns */
                 pair q_rows[QUERIES / 2][DIM], g_rows[QUERIES / 2][DIM];
-                vec inner[QUERIES], times[QUERIES], last_q, last_g;
+                vec inner[QUERIES], times[QUERIES];
+                vec last_q = splat(0), last_g = splat(0);
                 for (long r = 0; r < QUERIES; r++) {
                     vec grads = row_of(grad + place, width, i + r, n), mixed = splat(0);
                     if (i + r < n) mixed = load_half(out + place + (i + r) * width);
@@ -352,7 +374,8 @@ static void attend_back(const float *qkv, long batch, long n, long heads, const 
                     for (int r = 0; r < QUERIES; r += 2)
                         store_pairs(own + r / 2 * p + j, total[r], total[r + 1]);
                 }
-                to_pairs(chances, QUERIES, p, twos);
+                for (int r = 0; r < QUERIES; r += 2)
+                    pair_up(chances + r * p, chances + (r + 1) * p, p, twos + r / 2 * p);
                 vec dq[QUERIES];
                 mixtures(ds, k, p, dq);
                 for (long r = 0; r < QUERIES && i + r < n; r++)
@@ -375,8 +398,8 @@ static void attend_back(const float *qkv, long batch, long n, long heads, const 
                 store(to + at + width + j * stride, load(dk + DIM * j));
                 store(to + at + 2 * width + j * stride, load(dv + DIM * j));
             }
+            free(dk);
         }
-    free(dk);
 }
 
 /* --- the block -------------------------------------------------------------------- */
@@ -406,7 +429,7 @@ typedef struct {
     half *hidden;
 } memory;
 
-/* The gradients of the weights, and of `near`, which is to be 0 before. */
+/* The gradients of the weights, and of `near`. */
 typedef struct {
     float *near, *qkv, *out, *up, *up_bias, *down;
 } gradients;
@@ -415,6 +438,7 @@ void forth(const sizes *z, const weights *w, const float *x, const float *where,
            const uint8_t *mask, memory *m, float *y) {
     long rows = z->batch * z->n, d = z->d, ff = z->ff;
     normalize(x, rows, d, m->normed, m->by);
+#pragma omp parallel for
     for (long i = 0; i < rows; i++)
         for (long j = 0; j < 3 * d; j += 16) {
             vec total = splat(0);
@@ -429,6 +453,7 @@ void forth(const sizes *z, const weights *w, const float *x, const float *where,
     normalize(y, rows, d, m->normed_ff, m->by_ff);
     float *hidden = room(rows * ff);
     apply(m->normed_ff, w->up, rows, d, ff, NULL, hidden);
+#pragma omp parallel for
     for (long i = 0; i < rows; i++)
         for (long j = 0; j < ff; j += 16) {
             vec total = _mm512_add_ps(load(hidden + i * ff + j), load(w->up_bias + j));
@@ -453,15 +478,18 @@ void back(const sizes *z, const weights *w, const float *where, const memory *m,
     to_pairs(m->hidden, rows, ff, b);
     correlate(a, b, rows, d, ff, to->down);
     apply(given, w->down_back, rows, d, ff, NULL, wide);
-    memset(to->up_bias, 0, (size_t)ff * sizeof(float));
-    for (long i = 0; i < rows; i++)
-        for (long j = 0; j < ff; j += 16) {
+#pragma omp parallel for
+    for (long j = 0; j < ff; j += 16) {
+        vec total = splat(0);
+        for (long i = 0; i < rows; i++) {
             __mmask16 on = _mm512_cmp_ps_mask(load_half(m->hidden + i * ff + j), splat(0),
                                               _CMP_GT_OQ);
             vec own = _mm512_maskz_mov_ps(on, load(wide + i * ff + j));
             store_half(given + i * ff + j, own);
-            store(to->up_bias + j, _mm512_add_ps(load(to->up_bias + j), own));
+            total = _mm512_add_ps(total, own);
         }
+        store(to->up_bias + j, total);
+    }
     to_pairs(given, rows, ff, a);
     to_pairs(m->normed_ff, rows, d, b);
     correlate(a, b, rows, ff, d, to->up);
@@ -475,14 +503,14 @@ void back(const sizes *z, const weights *w, const float *where, const memory *m,
     apply(given, w->out_back, rows, d, d, NULL, narrow);
     attend_back(m->qkv, z->batch, z->n, d / DIM, m->mixed, m->chances, m->inverse, narrow,
                 wide);
-    memset(to->near, 0, (size_t)(12 * d) * sizeof(float));
-    for (long i = 0; i < rows; i++)
-        for (long j = 0; j < 3 * d; j += 16)
-            for (int c = 0; c < 4; c++) {
-                float *near = to->near + 3 * c * d + j;
-                vec own = load(wide + 3 * i * d + j);
-                store(near, plus(splat(where[4 * i + c]), own, load(near)));
-            }
+#pragma omp parallel for
+    for (long j = 0; j < 3 * d; j += 16) {
+        vec near[4] = {splat(0), splat(0), splat(0), splat(0)};
+        for (long i = 0; i < rows; i++)
+            for (int c = 0; c < 4; c++)
+                near[c] = plus(splat(where[4 * i + c]), load(wide + 3 * i * d + j), near[c]);
+        for (int c = 0; c < 4; c++) store(to->near + 3 * c * d + j, near[c]);
+    }
     to_half(wide, 3 * rows * d, given);
     to_pairs(given, rows, 3 * d, a);
     to_pairs(m->normed, rows, d, b);

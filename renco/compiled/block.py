@@ -30,7 +30,7 @@ def functions() -> ctypes.CDLL | None:
     """Returns what is compiled; None where it cannot be, or would not pay."""
     if not torch.cpu.get_capabilities().get("avx512_bf16"):
         return None
-    return load("block")
+    return load("block", "-fopenmp")
 
 
 def fits(x: Tensor, dim: int, ff: int) -> bool:
