@@ -6,9 +6,11 @@ The plain loop is what one writes first for the same network and the same slices
 separate projections, scores times softmax, norms and residuals as they stand in the
 paper, AdamW parameter by parameter, and slices of all lengths padded to the longest
 of their batch. `plain, no padding` has one length per batch, as our loop has. These
-are in float32; `ours, bfloat16` has matrix products in bfloat16. All are measured in
-turn, with the same number of slices per batch. The last line is JSON; `peak` is the
-share of the fastest matrix product here that the model's own matrix products amount to.
+are in float32; `ours, bfloat16` has matrix products in bfloat16, in blocks that are
+compiled where that is possible (`renco versions`). All are measured in turn, with the
+same number of slices per batch. `joint` trains E, D and U together, through ten steps.
+The last line is JSON; `peak` is the share of the fastest matrix product in float32 here
+that the model's own matrix products amount to.
 """
 
 import argparse
@@ -17,7 +19,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +30,7 @@ from renco.data import Trajectories
 from renco.model import EncoderConfig, Policy, PolicyConfig, View, view
 from renco.optim import optimizers
 from renco.sampling import Sampler, Slices
-from renco.training import base_loss, preset
+from renco.training import base_loss, preset, recurrent_losses
 
 
 class PlainBlock(nn.Module):
@@ -94,6 +97,14 @@ def peak(seconds: float = 1.0) -> float:
     return best
 
 
+class Work(NamedTuple):
+    """What a step of a loop has done."""
+
+    samples: int
+    nodes: int
+    flops: float
+
+
 def flops(size: EncoderConfig, nodes: int) -> float:
     """Returns the matrix products of one slice, forward and backward."""
     linear = 2 * nodes * (4 * size.d**2 + 2 * size.d * size.ff)
@@ -137,8 +148,8 @@ def update(found: list[torch.optim.Optimizer], loss: Tensor, module: nn.Module) 
         optimizer.step()
 
 
-def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
-    """Returns loops by name; each call is one step and tells the slices' sizes."""
+def loops(data: Trajectories) -> dict[str, Callable[[], Work]]:
+    """Returns loops by name; each call is one step."""
     config = preset("cpu", "base")
     start = data.instances([0]).start()
     wanted = PolicyConfig.for_state(
@@ -160,32 +171,55 @@ def loops(data: Trajectories) -> dict[str, Callable[[], list[int]]]:
     batches = padded(data, rows, wanted)
     steps = iter(range(1 << 30))
 
-    def our_step(precision: str) -> Callable[[], list[int]]:
+    def work(sizes: list[int]) -> Work:
+        return Work(len(sizes), sum(sizes), sum(flops(config.base, n) for n in sizes))
+
+    def our_step(precision: str) -> Callable[[], Work]:
         ours = Policy(wanted).mix(precision)
         fast = optimizers(ours, config.optimizer, 1e-3, 0.01)
 
-        def step() -> list[int]:
+        def step() -> Work:
             state, actions, _ = sampler.batch(next(steps), 1.0, torch.device("cpu"))
             update(fast, base_loss(ours, state, actions), ours)
-            return [state.node.shape[1]] * len(actions)
+            return work([state.node.shape[1]] * len(actions))
 
         return step
 
-    def plain_step() -> list[int]:
+    def joint_step(precision: str) -> Callable[[], Work]:
+        small = preset("cpu", "recurrent").recurrent
+        ours = Policy(replace(wanted, recurrent=small)).mix(precision)
+        fast = optimizers(ours, config.optimizer, 1e-3, 0.01)
+        # Batches as small as those that U learns from.
+        few = Sampler([(data, np.arange(len(data)))], replace(how, tokens=512), 0)
+
+        def step() -> Work:
+            state, actions, _ = few.batch(next(steps), 1.0, torch.device("cpu"))
+            losses = recurrent_losses(ours, state, actions, config.k, through_base=True)
+            update(fast, next(losses), ours)
+            rows, n = state.node.shape
+            later = [n - i for i in range(1, min(config.k + 1, actions.shape[1]))]
+            own = flops(config.base, n) + sum(flops(small, size) for size in later)
+            return Work(rows, rows * (n + sum(later)), rows * own)
+
+        return step
+
+    def plain_step() -> Work:
         seen, mask, sizes = next(batches)
         update(slow, plain.loss(seen, mask), plain)
-        return [int(size) for size in sizes]
+        return work([int(size) for size in sizes])
 
-    def unpadded_step() -> list[int]:
+    def unpadded_step() -> Work:
         state, *_ = sampler.batch(next(steps), 1.0, torch.device("cpu"))
         seen = view(state, wanted)
         mask = torch.ones(seen.s.shape[:2], dtype=torch.bool)
         update(middle, unpadded.loss(seen, mask), unpadded)
-        return [state.node.shape[1]] * len(mask)
+        return work([state.node.shape[1]] * len(mask))
 
     return {
         "ours": our_step("float32"),
         "ours, bfloat16": our_step("bfloat16"),
+        "joint": joint_step("float32"),
+        "joint, bfloat16": joint_step("bfloat16"),
         "plain": plain_step,
         "plain, no padding": unpadded_step,
     }
@@ -202,17 +236,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="per round and loop")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    size = preset("cpu", "base").base
     most = peak()
     rates: dict[str, list[tuple[float, float, float]]] = {}
     for number in range(given.rounds + 1):
         for name, step in loops(Trajectories(given.data)).items():
             step()
-            began, samples, nodes, work = time.perf_counter(), 0, 0, 0.0
+            began, done = time.perf_counter(), []
             while (spent := time.perf_counter() - began) < given.seconds:
-                sizes = step()
-                samples, nodes = samples + len(sizes), nodes + sum(sizes)
-                work += sum(flops(size, n) for n in sizes)
+                done.append(step())
+            samples, nodes, work = (sum(part) for part in zip(*done, strict=True))
             if number:  # the first round warms up
                 found = (samples / spent, nodes / spent, work / spent / most)
                 rates.setdefault(name, []).append(found)

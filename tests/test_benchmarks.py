@@ -31,7 +31,7 @@ def test_all_training_loops_are_measured(tmp_path: Path) -> None:
     data = trajectories("tsp", tmp_path / "tours")
     brief = ("--threads", 1, "--rounds", 1, "--seconds", 0.1)
     rows = last_line(BENCHMARKS / "training.py", "--data", data, *brief)["rows"]
-    assert len(rows) == 4
+    assert len(rows) == 6
     for row in rows:
         assert row["samples"] > 0 and row["nodes"] > row["samples"]
         assert 0 < row["of_peak"] < 3  # bfloat16 may exceed the peak of float32
