@@ -192,8 +192,6 @@ class Block(nn.Module):
             self.slopes = nn.Parameter(_distance_slopes(config))
         # Precision of matrix products, where it is not that of the weights.
         self.products: torch.dtype | None = None
-        # For training where they can be compiled, with the state they were packed in.
-        self.packed: tuple[object, compiled.Packed] | None = None
 
     def forward(
         self,
@@ -206,7 +204,7 @@ class Block(nn.Module):
         dtype = self.products or x.dtype
         fits = compiled.fits(x, d // self.heads, self.up.out_features)
         if fits and dtype == torch.bfloat16 and where is not None:
-            return compiled.block(x, where, mask, *self._packed())
+            return compiled.block(x, where, mask, self._given())
         x = x.reshape(batch * n, d)
         qkv = self._qkv(rms_normalized(x).to(dtype), where)
         q, k, v = qkv.view(batch, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
@@ -217,17 +215,13 @@ class Block(nn.Module):
         x = plus_product(x, F.relu(hidden), self.down.weight * self.alpha_ff)
         return x.view(batch, n, d)
 
-    def _packed(self) -> tuple[compiled.Parameters, compiled.Packed]:
-        """Returns the parameters, and packed anew if they have changed."""
-        given = compiled.Parameters(
+    def _given(self) -> compiled.Parameters:
+        return compiled.Parameters(
             *(self.norm_attention, self.qkv.weight, self.qkv.bias, self.slopes),
             *(self.out.weight, self.alpha_attention),
             *(self.norm_ff, self.up.weight, self.up.bias),
             *(self.down.weight, self.alpha_ff),
         )
-        if self.packed is None or self.packed[0] != given.state:
-            self.packed = given.state, compiled.Packed.of(given)
-        return given, self.packed[1]
 
     def _qkv(self, x: Tensor, where: Tensor | None) -> Tensor:
         weight = (self.qkv.weight * self.norm_attention).to(x.dtype)

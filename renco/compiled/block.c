@@ -136,16 +136,28 @@ static void to_pairs(const half *x, long rows, long columns, pair *to) {
                 to + i / 2 * columns);
 }
 
-/* Packs a weight of out x in for both directions: `forth` has pairs along `in`, in / 2 x
-   out of them, and `back` along `out`, out / 2 x in. */
-void pack(const float *weight, long out, long in, pair *forth, pair *back) {
+/* Packs a weight of out x in, its columns times `gain` (NULL for 1) and all times `factor`
+   (NULL for 1), for both directions: `forth` has pairs along `in`, in / 2 x out of them,
+   and `back` along `out`, out / 2 x in. */
+void pack(const float *weight, const float *gain, const float *factor, long out, long in,
+          pair *forth, pair *back) {
     half *row = malloc((size_t)(out * in) * sizeof(half));
     if (!row) abort();
-    to_half(weight, out * in, row);
-    to_pairs(row, out, in, back);
+    const vec all = splat(factor ? *factor : 1);
     for (long i = 0; i < out; i++)
+        for (long k = 0; k < in; k += 16) {
+            vec times = gain ? _mm512_mul_ps(all, load(gain + k)) : all;
+            store_half(row + i * in + k, _mm512_mul_ps(load(weight + i * in + k), times));
+        }
+    to_pairs(row, out, in, back);
+    const __m512i places = _mm512_mullo_epi32(
+        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+        _mm512_set1_epi32((int)in / 2));
+    for (long i = 0; i < out; i += 16)
         for (long k = 0; k < in / 2; k++)
-            memcpy(forth + k * out + i, row + i * in + 2 * k, sizeof(pair));
+            _mm512_storeu_si512(forth + k * out + i,
+                                _mm512_i32gather_epi32(
+                                    places, (const pair *)row + i * (in / 2) + k, 4));
     free(row);
 }
 

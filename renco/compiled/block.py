@@ -61,15 +61,6 @@ class Parameters(NamedTuple):
     down: Float[Tensor, "d ff"]
     alpha_ff: Float[Tensor, ""]
 
-    @property
-    def state(self) -> tuple[tuple[int, int], ...]:
-        """What changes when one of them does."""
-        return tuple(
-            (p.data_ptr(), p._version)  # noqa: SLF001
-            for p in self
-            if p is not None
-        )
-
 
 class Packed(NamedTuple):
     """The weights of a block, gains and ReZero factors multiplied in, as C wants them.
@@ -98,19 +89,23 @@ class Packed(NamedTuple):
         near[3] += given.qkv_bias  # the last of the four positions is 1
         return cls(
             near,
-            *_packed(given.qkv * given.norm_attention),
-            *_packed(given.out * given.alpha_attention),
-            *_packed(given.up * given.norm_ff),
-            *_packed(given.down * given.alpha_ff),
-            given.up_bias.detach().clone(),
+            *_packed(given.qkv, given.norm_attention, None),
+            *_packed(given.out, None, given.alpha_attention),
+            *_packed(given.up, given.norm_ff, None),
+            *_packed(given.down, None, given.alpha_ff),
+            given.up_bias,
         )
 
 
-def _packed(weight: Float[Tensor, "out in"]) -> tuple[Tensor, Tensor]:
+def _packed(
+    weight: Float[Tensor, "out in"],
+    gain: Float[Tensor, " in"] | None,
+    factor: Float[Tensor, ""] | None,
+) -> tuple[Tensor, Tensor]:
     """Returns a weight in bfloat16, pairs of columns and pairs of rows interleaved."""
-    found = [torch.empty(weight.numel(), dtype=torch.bfloat16) for _ in range(2)]
-    _run("pack", weight.contiguous(), *weight.shape, *found)
-    return found[0], found[1]
+    forth, back = torch.empty(2, weight.numel(), dtype=torch.bfloat16)
+    _run("pack", weight, gain, factor, *weight.shape, forth, back)
+    return forth, back
 
 
 class Memory(NamedTuple):
@@ -153,10 +148,9 @@ def block(
     where: Float[Tensor, "token 4"],
     mask: Bool[Tensor, "batch 1 1 node"] | None,
     parameters: Parameters,
-    packed: Packed,
 ) -> Float[Tensor, "batch node d"]:
     """Returns x plus attention plus feed-forward, as `renco.model.Block` does."""
-    found: Tensor = _Block.apply(x, where, mask, packed, *parameters)
+    found: Tensor = _Block.apply(x, where, mask, *parameters)
     return found
 
 
@@ -173,9 +167,10 @@ class _Block(torch.autograd.Function):
         x: Tensor,
         where: Tensor,
         mask: Tensor | None,
-        packed: Packed,
         *given: Tensor | None,
     ) -> Tensor:
+        # Every time: nothing tells of a change by a fused optimizer, and it is cheap.
+        packed = Packed.of(Parameters(*given))
         batch, n, d = x.shape
         sizes = (batch, n, d, len(packed.up_bias))
         memory, y = Memory.empty(*sizes), torch.empty(batch, n, d)
@@ -204,7 +199,7 @@ class _Block(torch.autograd.Function):
         _run("back", ctx.sizes, ctx.packed, where, memory, dx, found)
         slopes = given.slopes
         return (
-            *(dx, None, None, None),
+            *(dx, None, None),
             *((qkv * given.qkv).sum(0), qkv.mul_(given.norm_attention), near[3]),
             None if slopes is None else near[:, : len(slopes)].t(),
             *_scaled(out, given.out, given.alpha_attention),
