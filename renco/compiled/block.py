@@ -167,7 +167,7 @@ class _Block(torch.autograd.Function):
         x: Tensor,
         where: Tensor,
         mask: Tensor | None,
-        *given: Tensor | None,
+        *given: Any,
     ) -> Tensor:
         # Every time: nothing tells of a change by a fused optimizer, and it is cheap.
         packed = Packed.of(Parameters(*given))
