@@ -18,6 +18,7 @@ from renco.features import (
     relative_features,
     squares,
 )
+from renco.features import compiled as compiled_features
 from renco.state import State
 
 
@@ -402,6 +403,8 @@ class Policy(nn.Module):
     def __init__(self, config: PolicyConfig) -> None:
         """Builds an untrained policy."""
         super().__init__()
+        if config.neighbors:
+            compiled_features()  # now, and not within somebody's time limit
         self.config = config
         self.name = "untrained"
         self.base = BaseEncoder(config)

@@ -40,7 +40,7 @@ def load(name: str, *flags: str) -> ctypes.CDLL | None:
         return None
     try:
         return ctypes.CDLL(str(_built(compiler, HERE / f"{name}.c", flags)))
-    except (CompileError, OSError) as error:
+    except (RuntimeError, OSError) as error:
         warnings.warn(f"going on without {name}.c: {error}", stacklevel=2)
         return None
 
