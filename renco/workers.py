@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,8 +122,10 @@ class Worker:
         process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
+            # What it was about to read cannot be written any more.
+            with suppress(BrokenPipeError):
+                if stream is not None:
+                    stream.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         # Stopped before: no process is started in vain. Meanwhile: it is not used.

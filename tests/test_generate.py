@@ -349,6 +349,20 @@ def test_the_labeller_answers_line_by_line() -> None:
     assert error["error"].startswith("ValueError: seed and first must not be negative")
 
 
+def test_a_worker_that_dies_before_it_has_read_is_closed() -> None:
+    """Its pipes too, though what was written to one of them cannot go out."""
+    job = json.loads(plan("tsp", expert="fast-tsp", seconds=0.01).to_json())
+    worker = workers.Worker(job)
+    assert not worker.label(0).failed
+    process = worker._process
+    assert process is not None and process.stdin and process.stdout
+    process.kill()
+    process.wait()
+    process.stdin.write("never read")
+    worker.close()
+    assert process.stdin.closed and process.stdout.closed
+
+
 @pytest.mark.parametrize(
     ("code", "meaning"),
     [(3, "exit code 3"), (-11, "SIGSEGV"), (-9, "SIGKILL"), (-99, "signal 99")],
