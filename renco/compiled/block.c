@@ -16,15 +16,15 @@
 #error "this processor has no AVX-512 BF16"
 #endif
 
-#define DIM 16  /* of a head: one vector holds a row of queries, keys or values */
+#define DIM 16 /* of a head: one vector holds a row of queries, keys or values */
 #define QUERIES 8 /* at a time: enough independent sums to keep the FMAs busy */
 #define TILE_ROWS 6
 #define TILE_VECTORS 4
 #define TILE_COLUMNS (16 * TILE_VECTORS)
 
 typedef __m512 vec;
-typedef uint16_t half;  /* bfloat16 */
-typedef uint32_t pair;  /* two of them */
+typedef uint16_t half; /* bfloat16 */
+typedef uint32_t pair; /* two of them */
 
 static inline vec load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void store(float *p, vec v) { _mm512_storeu_ps(p, v); }
@@ -57,8 +57,8 @@ static inline vec expv(vec x) {
 
 /* --- matrix products ------------------------------------------------------------- */
 
-/* to[i][j] = from[i][j] or, if `add`, plus, the sum over k of a(i, k) b(k, j), where
-   each a(i, k) = a[i * a_row + k * a_step] and b(k, j) = b[k * b_step + j] is a pair. */
+/* to[i][j] = add[i][j], or 0 without it, plus the sum over k of a(i, k) b(k, j), where
+   a(i, k) = a[i * a_row + k * a_step] and b(k, j) = b[k * b_step + j] are pairs. */
 static inline __attribute__((always_inline)) void tile(
     const int rows, const pair *a, long a_row, long a_step, const pair *b, long b_step,
     long depth, const float *add, float *to, long to_row) {
