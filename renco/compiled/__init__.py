@@ -54,7 +54,9 @@ def _built(compiler: str, source: Path, flags: Sequence[str]) -> Path:
     """
     # A home may be shared by several kinds of processors.
     kind = repr(sorted(torch.cpu.get_capabilities().items()))
-    told = "\n".join([compiler, *FLAGS, *flags, kind]).encode() + source.read_bytes()
+    told = "\n".join([compiler, *FLAGS, *flags, kind]).encode() + b"".join(
+        path.read_bytes() for path in [source, *sorted(HERE.glob("*.h"))]
+    )
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "renco"
     found = home / f"{source.stem}-{hashlib.sha256(told).hexdigest()[:16]}.so"
     if found.exists():

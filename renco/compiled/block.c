@@ -1,59 +1,18 @@
 /* The block of an encoder, forwards and backwards, for processors that multiply bfloat16
-   (AVX-512 BF16).
+   (AVX-512 BF16, and AMX where there is any).
 
    Names are those of renco/model.py. A matrix of `rows` tokens has its rows one after the
    other. Products have bfloat16 factors and float32 sums; softmax, norms and residual
    sums are float32 throughout. A factor is kept as `half`, row by row, or as `pair`:
    rows 2i and 2i + 1 interleaved, since that is what the processor multiplies at once. */
 
-#include <immintrin.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#ifndef __AVX512BF16__
-#error "this processor has no AVX-512 BF16"
-#endif
+#include "tiles.h"
 
 #define DIM 16 /* of a head: one vector holds a row of queries, keys or values */
-#define QUERIES 8 /* at a time: enough independent sums to keep the FMAs busy */
+#define QUERIES 16 /* at a time: enough independent sums to keep the FMAs busy */
 #define TILE_ROWS 6
 #define TILE_VECTORS 4
 #define TILE_COLUMNS (16 * TILE_VECTORS)
-
-typedef __m512 vec;
-typedef uint16_t half; /* bfloat16 */
-typedef uint32_t pair; /* two of them */
-
-static inline vec load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void store(float *p, vec v) { _mm512_storeu_ps(p, v); }
-static inline vec splat(float x) { return _mm512_set1_ps(x); }
-/* a b + c */
-static inline vec plus(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
-
-static inline void store_half(half *p, vec v) {
-    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
-}
-static inline vec load_half(const half *p) {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
-
-/* e^x for x <= 0, to about 1e-7; 0 or next to it where x is very small. */
-static inline vec expv(vec x) {
-    vec t = _mm512_mul_ps(_mm512_max_ps(x, splat(-87.0f)), splat(1.44269504f));
-    vec whole = _mm512_roundscale_ps(t, 8);
-    vec f = _mm512_sub_ps(t, whole);
-    vec p = splat(1.5403530e-4f); /* 2^f = sum of (f ln 2)^i / i! */
-    p = plus(p, f, splat(1.3333558e-3f));
-    p = plus(p, f, splat(9.6181291e-3f));
-    p = plus(p, f, splat(5.5504109e-2f));
-    p = plus(p, f, splat(2.4022651e-1f));
-    p = plus(p, f, splat(6.9314718e-1f));
-    p = plus(p, f, splat(1.0f));
-    return _mm512_scalef_ps(p, whole);
-}
 
 /* --- matrix products ------------------------------------------------------------- */
 
@@ -80,8 +39,9 @@ static inline __attribute__((always_inline)) void tile(
         for (int j = 0; j < TILE_VECTORS; j++) store(to + i * to_row + 16 * j, sums[i][j]);
 }
 
-static void product(const pair *a, long a_row, long a_step, const pair *b, long depth,
-                    long rows, long columns, const float *add, float *to) {
+static void product_in_vectors(const pair *a, long a_row, long a_step, const pair *b,
+                               long depth, long rows, long columns, const float *add,
+                               float *to) {
 #pragma omp parallel for collapse(2)
     for (long j = 0; j < columns; j += TILE_COLUMNS)
         for (long i = 0; i < rows; i += TILE_ROWS) {
@@ -101,6 +61,18 @@ static void product(const pair *a, long a_row, long a_step, const pair *b, long 
         }
 }
 
+/* to[i][j] = add[i][j], or 0 without it, plus the sum over k of a(i, k) b(k, j), as in
+   `tile`; rows are a multiple of 32 where a_step is not 1. */
+static void product(const pair *a, long a_row, long a_step, const pair *b, long depth,
+                    long rows, long columns, const float *add, float *to) {
+    long done = 0;
+    if (tiles_allowed)
+        done = product_in_tiles(a, a_row, a_step, b, depth, rows, columns, add, to);
+    if (done < rows)
+        product_in_vectors(a + done * a_row, a_row, a_step, b, depth, rows - done, columns,
+                           add ? add + done * columns : NULL, to + done * columns);
+}
+
 /* to = add + a b, for `rows` tokens; `add` may be `to` or NULL. */
 static void apply(const half *a, const pair *b, long rows, long inner, long columns,
                   const float *add, float *to) {
@@ -110,7 +82,7 @@ static void apply(const half *a, const pair *b, long rows, long inner, long colu
 /* to[i][j] = sum over tokens of a[token][i] b[token][j]: the gradient of a weight. */
 static void correlate(const pair *a, const pair *b, long tokens, long rows, long columns,
                       float *to) {
-    product(a, 1, rows, b, (tokens + 1) / 2, rows, columns, NULL, to);
+    product(a, 1, rows, b, padded(tokens, 2 * DEPTH) / 2, rows, columns, NULL, to);
 }
 
 static void to_half(const float *x, long count, half *to) {
@@ -118,22 +90,14 @@ static void to_half(const float *x, long count, half *to) {
     for (long i = 0; i < count; i += 16) store_half(to + i, load(x + i));
 }
 
-/* Interleaves rows; an odd last one is paired with zeros. */
-static inline void pair_up(const half *x, const half *y, long columns, pair *to) {
-    for (long j = 0; j < columns; j += 16) {
-        __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + j)));
-        __m512i high = _mm512_setzero_si512();
-        if (y)
-            high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(y + j)));
-        _mm512_storeu_si512(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-    }
-}
-
+/* The pairs of rows, and zeros until there is a multiple of DEPTH of them. */
 static void to_pairs(const half *x, long rows, long columns, pair *to) {
+    long even = padded(rows, 2), all = padded(rows, 2 * DEPTH);
 #pragma omp parallel for
     for (long i = 0; i < rows; i += 2)
         pair_up(x + i * columns, i + 1 < rows ? x + (i + 1) * columns : NULL, columns,
                 to + i / 2 * columns);
+    memset(to + even / 2 * columns, 0, (size_t)((all - even) / 2 * columns) * sizeof(pair));
 }
 
 /* Packs a weight of out x in, its columns times `gain` (NULL for 1) and all times `factor`
@@ -200,18 +164,6 @@ static void normalize_back(const half *y, const float *by, const float *grad, lo
 /* Scores are float32, as squared distances are small differences of large numbers there;
    all other products have bfloat16 factors. */
 
-static inline __m512bh spread(pair x) { return (__m512bh)_mm512_set1_epi32((int)x); }
-static inline __m512bh load_pairs(const pair *p) {
-    return (__m512bh)_mm512_loadu_si512(p);
-}
-
-/* Interleaves two rows of 16 and stores them. */
-static inline void store_pairs(pair *to, vec even, vec odd) {
-    __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(even));
-    __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(odd));
-    _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-}
-
 /* Row j of a head; 0 where there is none. */
 static inline vec row_of(const float *from, long stride, long j, long n) {
     return j < n ? load(from + j * stride) : splat(0);
@@ -238,18 +190,56 @@ static void column_pairs(const float *from, long stride, long n, long p, pair *t
     }
 }
 
-/* out[r] = sum over j of weights[r][j] rows[j], for QUERIES rows of p weights. */
-static void mixtures(const half *weights, const pair *rows, long p, vec *out) {
+/* to[r] = sum over j of weights[r][j] rows[j], for QUERIES rows of p weights. */
+static void mixtures(const half *weights, const pair *rows, long p, float *to) {
+    const pair *given = (const pair *)weights;
+    if (tiles_allowed) {
+        mixtures_in_tiles(given, rows, p, to);
+        return;
+    }
     vec total[QUERIES];
     for (int r = 0; r < QUERIES; r++) total[r] = splat(0);
     for (long j = 0; j < p / 2; j++, rows += DIM) {
         __m512bh own = load_pairs(rows);
-        for (int r = 0; r < QUERIES; r++) {
-            __m512bh weight = spread(((const pair *)weights)[r * p / 2 + j]);
-            total[r] = _mm512_dpbf16_ps(total[r], weight, own);
-        }
+        for (int r = 0; r < QUERIES; r++)
+            total[r] = _mm512_dpbf16_ps(total[r], spread(given[r * p / 2 + j]), own);
     }
-    for (int r = 0; r < QUERIES; r++) out[r] = total[r];
+    for (int r = 0; r < QUERIES; r++) store(to + DIM * r, total[r]);
+}
+
+/* to[r][j] = the product of row r of g and column j of v, for QUERIES rows of p. */
+static void differences(const pair *g, const pair *v, long p, float *to) {
+    if (tiles_allowed) {
+        differences_in_tiles(g, v, p, to);
+        return;
+    }
+    for (long j = 0; j < p; j += 16) {
+        vec total[QUERIES];
+        for (int r = 0; r < QUERIES; r++) total[r] = splat(0);
+        for (int c = 0; c < DIM / 2; c++) {
+            __m512bh column = load_pairs(v + c * p + j);
+            for (int r = 0; r < QUERIES; r++)
+                total[r] = _mm512_dpbf16_ps(total[r], spread(g[r * DIM / 2 + c]), column);
+        }
+        for (int r = 0; r < QUERIES; r++) store(to + r * p + j, total[r]);
+    }
+}
+
+/* to[j] = sum over i of weights[i][j] rows[i], for each of p, over `depth` pairs of i. */
+static void gathered(const pair *weights, long p, const pair *rows, long depth, float *to) {
+    if (tiles_allowed) {
+        gathered_in_tiles(weights, p, rows, depth, to);
+        return;
+    }
+    for (long j = 0; j < p; j += 16) {
+        vec total[16];
+        for (int r = 0; r < 16; r++) total[r] = splat(0);
+        for (long i = 0; i < depth; i++)
+            for (int r = 0; r < 16; r++)
+                total[r] = _mm512_dpbf16_ps(total[r], spread(weights[i * p + j + r]),
+                                            load_pairs(rows + i * DIM));
+        for (int r = 0; r < 16; r++) store(to + DIM * (j + r), total[r]);
+    }
 }
 
 /* As good as -inf where there is no node or it is hidden. */
@@ -257,161 +247,161 @@ static void bias(const uint8_t *mask, long n, long p, float *to) {
     for (long j = 0; j < p; j++) to[j] = j < n && (!mask || mask[j]) ? 0.0f : -1e30f;
 }
 
-static long padded(long n, long to) { return (n + to - 1) / to * to; }
-
-/* Returns room for floats, aligned to vectors. */
-static float *room(long floats) {
-    float *found = aligned_alloc(64, ((size_t)floats * sizeof(float) + 63) / 64 * 64);
-    if (!found) abort();
-    return found;
+/* One head of one state: queries, keys and values are rows of `qkv`, `stride` floats
+   apart; `out` gets rows `width` apart. */
+static void attend_head(const float *qkv, const float *add, long n, long width, half *out,
+                        half *chances, float *inverse) {
+    const long p = padded(n, DIM), stride = 3 * width;
+    const float scale = 1.0f / sqrtf(DIM);
+    float *k = room(2 * DIM * p + QUERIES * p), *s = k + DIM * p;
+    pair *v = (pair *)(s + QUERIES * p);
+    columns_of(qkv + width, stride, n, p, k);
+    row_pairs(qkv + 2 * width, stride, n, p, v);
+    for (long i = 0; i < n; i += QUERIES) {
+        float q[QUERIES][DIM];
+        for (long r = 0; r < QUERIES; r++)
+            store(q[r], _mm512_mul_ps(row_of(qkv, stride, i + r, n), splat(scale)));
+        vec most[QUERIES];
+        for (int r = 0; r < QUERIES; r++) most[r] = splat(-INFINITY);
+        for (long j = 0; j < p; j += 16) {
+            vec total[QUERIES];
+            for (int r = 0; r < QUERIES; r++) total[r] = load(add + j);
+            for (int c = 0; c < DIM; c++) {
+                vec column = load(k + c * p + j);
+                for (int r = 0; r < QUERIES; r++)
+                    total[r] = plus(splat(q[r][c]), column, total[r]);
+            }
+            for (int r = 0; r < QUERIES; r++) {
+                store(s + r * p + j, total[r]);
+                most[r] = _mm512_max_ps(most[r], total[r]);
+            }
+        }
+        for (int r = 0; r < QUERIES; r++) {
+            vec top = splat(_mm512_reduce_max_ps(most[r])), all = splat(0);
+            for (long j = 0; j < p; j += 16) {
+                vec e = expv(_mm512_sub_ps(load(s + r * p + j), top));
+                store_half(chances + r * p + j, e);
+                all = _mm512_add_ps(all, e);
+            }
+            inverse[r] = 1.0f / _mm512_reduce_add_ps(all);
+        }
+        float mixed[QUERIES * DIM];
+        mixtures(chances, v, p, mixed);
+        for (long r = 0; r < QUERIES && i + r < n; r++)
+            store_half(out + (i + r) * width,
+                       _mm512_mul_ps(load(mixed + DIM * r), splat(inverse[r])));
+        chances += QUERIES * p;
+        inverse += QUERIES;
+    }
+    free(k);
 }
 
 /* Scaled dot-product attention. chances: batch x heads x padded(n, QUERIES) x
    padded(n, DIM), of each row in units of its largest; inverse: batch x heads x padded(n,
    QUERIES), one over their sum. */
 static void attend(const float *qkv, const uint8_t *mask, long batch, long n, long heads,
-                   half *out, half *all_chances, float *all_inverse) {
-    long p = padded(n, DIM), queries = padded(n, QUERIES);
-    long width = heads * DIM, stride = 3 * width;
-    const float scale = 1.0f / sqrtf(DIM);
-#pragma omp parallel for collapse(2)
-    for (long b = 0; b < batch; b++)
-        for (long h = 0; h < heads; h++) {
-            float *k = room(2 * DIM * p + p + QUERIES * p), *add = k + DIM * p;
-            float *s = add + p;
-            pair *v = (pair *)(s + QUERIES * p);
-            half *chances = all_chances + (b * heads + h) * queries * p;
-            float *inverse = all_inverse + (b * heads + h) * queries;
-            bias(mask ? mask + b * n : NULL, n, p, add);
-            const float *base = qkv + b * n * stride + h * DIM;
-            columns_of(base + width, stride, n, p, k);
-            row_pairs(base + 2 * width, stride, n, p, v);
-            for (long i = 0; i < n; i += QUERIES) {
-                float q[QUERIES][DIM];
-                for (long r = 0; r < QUERIES; r++)
-                    store(q[r], _mm512_mul_ps(row_of(base, stride, i + r, n), splat(scale)));
-                vec most[QUERIES];
-                for (int r = 0; r < QUERIES; r++) most[r] = splat(-INFINITY);
-                for (long j = 0; j < p; j += 16) {
-                    vec total[QUERIES];
-                    for (int r = 0; r < QUERIES; r++) total[r] = load(add + j);
-                    for (int c = 0; c < DIM; c++) {
-                        vec column = load(k + c * p + j);
-                        for (int r = 0; r < QUERIES; r++)
-                            total[r] = plus(splat(q[r][c]), column, total[r]);
-                    }
-                    for (int r = 0; r < QUERIES; r++) {
-                        store(s + r * p + j, total[r]);
-                        most[r] = _mm512_max_ps(most[r], total[r]);
-                    }
-                }
-                for (int r = 0; r < QUERIES; r++) {
-                    vec top = splat(_mm512_reduce_max_ps(most[r])), all = splat(0);
-                    for (long j = 0; j < p; j += 16) {
-                        vec e = expv(_mm512_sub_ps(load(s + r * p + j), top));
-                        store_half(chances + r * p + j, e);
-                        all = _mm512_add_ps(all, e);
-                    }
-                    inverse[r] = 1.0f / _mm512_reduce_add_ps(all);
-                }
-                vec mixed[QUERIES];
-                mixtures(chances, v, p, mixed);
-                for (long r = 0; r < QUERIES && i + r < n; r++)
-                    store_half(out + (b * n + i + r) * width + h * DIM,
-                               _mm512_mul_ps(mixed[r], splat(inverse[r])));
-                chances += QUERIES * p;
-                inverse += QUERIES;
+                   half *out, half *chances, float *inverse) {
+    const long p = padded(n, DIM), queries = padded(n, QUERIES), width = heads * DIM;
+#pragma omp parallel
+    {
+        take_tiles(1);
+        float *add = room(p);
+#pragma omp for collapse(2)
+        for (long b = 0; b < batch; b++)
+            for (long h = 0; h < heads; h++) {
+                const long head = (b * heads + h) * queries;
+                bias(mask ? mask + b * n : NULL, n, p, add);
+                attend_head(qkv + 3 * b * n * width + h * DIM, add, n, width,
+                            out + b * n * width + h * DIM, chances + head * p,
+                            inverse + head);
             }
-            free(k);
+        free(add);
+        leave_tiles();
+    }
+}
+
+/* The gradient of `attend_head`: from that of `out`, `grad`, to that of `qkv`. */
+static void attend_head_back(const float *qkv, long n, long width, const half *out,
+                             const half *chances, const float *inverse, const float *grad,
+                             float *to) {
+    const long p = padded(n, DIM), stride = 3 * width, depth = padded(n, 2 * DEPTH) / 2;
+    const vec scale = splat(1.0f / sqrtf(DIM));
+    float *dk = room(4 * DIM * p + 2 * depth * (p + DIM) + 2 * QUERIES * p);
+    float *dv = dk + DIM * p, *total = dv + DIM * p;
+    pair *k = (pair *)(total + QUERIES * p), *v = k + DIM * p; /* of rows, of columns */
+    pair *twos = v + DIM * p, *own = twos + depth * p;  /* of chances, of ds */
+    pair *g_rows = own + depth * p, *q_rows = g_rows + depth * DIM;
+    half *ds = (half *)(q_rows + depth * DIM);
+    row_pairs(qkv + width, stride, n, p, k);
+    column_pairs(qkv + 2 * width, stride, n, p, v);
+    memset(twos, 0, (size_t)(2 * depth * (p + DIM)) * sizeof(pair));
+    for (long i = 0; i < n; i += QUERIES) {
+        pair g[QUERIES * DIM / 2]; /* gradients of rows, pairs of columns */
+        vec inner[QUERIES], times[QUERIES];
+        vec last_q = splat(0), last_g = splat(0);
+        for (long r = 0; r < QUERIES; r++) {
+            vec grads = row_of(grad, width, i + r, n), mixed = splat(0);
+            if (i + r < n) mixed = load_half(out + (i + r) * width);
+            vec query = _mm512_mul_ps(row_of(qkv, stride, i + r, n), scale);
+            inner[r] = splat(_mm512_reduce_add_ps(_mm512_mul_ps(grads, mixed)));
+            times[r] = splat(inverse[i + r]);
+            store_half((half *)g + DIM * r, grads);
+            grads = _mm512_mul_ps(grads, times[r]);
+            if (r % 2) {
+                store_pairs(q_rows + (i + r) / 2 * DIM, last_q, query);
+                store_pairs(g_rows + (i + r) / 2 * DIM, last_g, grads);
+            }
+            last_q = query;
+            last_g = grads;
         }
+        const half *given = chances + i * p;
+        differences(g, v, p, total);
+        for (int r = 0; r < QUERIES; r++)
+            for (long j = r * p; j < (r + 1) * p; j += 16) {
+                vec less = _mm512_sub_ps(load(total + j), inner[r]);
+                vec chance = _mm512_mul_ps(load_half(given + j), times[r]);
+                store_half(ds + j, _mm512_mul_ps(chance, less));
+            }
+        for (int r = 0; r < QUERIES; r += 2) {
+            const long row = (i + r) / 2 * p;
+            pair_up(given + r * p, given + (r + 1) * p, p, twos + row);
+            pair_up(ds + r * p, ds + (r + 1) * p, p, own + row);
+        }
+        float dq[QUERIES * DIM];
+        mixtures(ds, k, p, dq);
+        for (long r = 0; r < QUERIES && i + r < n; r++)
+            store(to + (i + r) * stride, _mm512_mul_ps(load(dq + DIM * r), scale));
+    }
+    gathered(own, p, q_rows, depth, dk);
+    gathered(twos, p, g_rows, depth, dv);
+    for (long j = 0; j < n; j++) {
+        store(to + width + j * stride, load(dk + DIM * j));
+        store(to + 2 * width + j * stride, load(dv + DIM * j));
+    }
+    free(dk);
 }
 
 /* The gradient of `attend`: from that of `out`, `grad`, to that of `qkv`. */
 static void attend_back(const float *qkv, long batch, long n, long heads, const half *out,
-                        const half *all_chances, const float *all_inverse,
-                        const float *grad, float *to) {
-    long p = padded(n, DIM), queries = padded(n, QUERIES);
-    long width = heads * DIM, stride = 3 * width;
-    const vec scale = splat(1.0f / sqrtf(DIM));
-#pragma omp parallel for collapse(2)
-    for (long b = 0; b < batch; b++)
-        for (long h = 0; h < heads; h++) {
-            float *dk = room(5 * DIM * p + 3 * QUERIES * p), *dv = dk + DIM * p;
-            pair *k = (pair *)(dv + DIM * p), *v = k + DIM * p; /* of rows, of columns */
-            pair *twos = v + DIM * p, *own = twos + QUERIES * p; /* of chances, of ds */
-            half *ds = (half *)(own + QUERIES * p);
-            const half *chances = all_chances + (b * heads + h) * queries * p;
-            const float *inverse = all_inverse + (b * heads + h) * queries;
-            long at = b * n * stride + h * DIM, place = b * n * width + h * DIM;
-            row_pairs(qkv + at + width, stride, n, p, k);
-            column_pairs(qkv + at + 2 * width, stride, n, p, v);
-            memset(dk, 0, (size_t)(2 * DIM * p) * sizeof(float));
-            for (long i = 0; i < n; i += QUERIES) {
-                pair g[QUERIES][DIM / 2]; /* gradients of rows, pairs of columns */
-                pair q_rows[QUERIES / 2][DIM], g_rows[QUERIES / 2][DIM];
-                vec inner[QUERIES], times[QUERIES];
-                vec last_q = splat(0), last_g = splat(0);
-                for (long r = 0; r < QUERIES; r++) {
-                    vec grads = row_of(grad + place, width, i + r, n), mixed = splat(0);
-                    if (i + r < n) mixed = load_half(out + place + (i + r) * width);
-                    vec query = row_of(qkv + at, stride, i + r, n);
-                    query = _mm512_mul_ps(query, scale);
-                    inner[r] =
-                        splat(_mm512_reduce_add_ps(_mm512_mul_ps(grads, mixed)));
-                    times[r] = splat(inverse[r]);
-                    store_half((half *)g[r], grads);
-                    grads = _mm512_mul_ps(grads, times[r]);
-                    if (r % 2) {
-                        store_pairs(q_rows[r / 2], last_q, query);
-                        store_pairs(g_rows[r / 2], last_g, grads);
-                    }
-                    last_q = query;
-                    last_g = grads;
-                }
-                for (long j = 0; j < p; j += 16) {
-                    vec total[QUERIES];
-                    for (int r = 0; r < QUERIES; r++) total[r] = splat(0);
-                    for (int c = 0; c < DIM / 2; c++) {
-                        __m512bh column = load_pairs(v + c * p + j);
-                        for (int r = 0; r < QUERIES; r++)
-                            total[r] = _mm512_dpbf16_ps(total[r], spread(g[r][c]), column);
-                    }
-                    for (int r = 0; r < QUERIES; r++) {
-                        vec chance = load_half(chances + r * p + j);
-                        total[r] = _mm512_mul_ps(
-                            _mm512_mul_ps(chance, times[r]),
-                            _mm512_sub_ps(total[r], inner[r]));
-                        store_half(ds + r * p + j, total[r]);
-                    }
-                    for (int r = 0; r < QUERIES; r += 2)
-                        store_pairs(own + r / 2 * p + j, total[r], total[r + 1]);
-                }
-                for (int r = 0; r < QUERIES; r += 2)
-                    pair_up(chances + r * p, chances + (r + 1) * p, p, twos + r / 2 * p);
-                vec dq[QUERIES];
-                mixtures(ds, k, p, dq);
-                for (long r = 0; r < QUERIES && i + r < n; r++)
-                    store(to + at + (i + r) * stride, _mm512_mul_ps(dq[r], scale));
-                for (long j = 0; j < n; j++) {
-                    vec key = load(dk + DIM * j), value = load(dv + DIM * j);
-                    for (int r = 0; r < QUERIES / 2; r++) {
-                        key = _mm512_dpbf16_ps(key, spread(own[r * p + j]),
-                                               load_pairs(q_rows[r]));
-                        value = _mm512_dpbf16_ps(value, spread(twos[r * p + j]),
-                                                 load_pairs(g_rows[r]));
-                    }
-                    store(dk + DIM * j, key);
-                    store(dv + DIM * j, value);
-                }
-                chances += QUERIES * p;
-                inverse += QUERIES;
+                        const half *chances, const float *inverse, const float *grad,
+                        float *to) {
+    const long p = padded(n, DIM), queries = padded(n, QUERIES), width = heads * DIM;
+#pragma omp parallel
+    {
+        const unsigned mode = _mm_getcsr();
+        _mm_setcsr(mode | 0x8040); /* denormal numbers, which are slow, are 0 */
+        take_tiles(1);
+#pragma omp for collapse(2)
+        for (long b = 0; b < batch; b++)
+            for (long h = 0; h < heads; h++) {
+                const long head = (b * heads + h) * queries;
+                const long place = b * n * width + h * DIM, at = place + 2 * b * n * width;
+                attend_head_back(qkv + at, n, width, out + place, chances + head * p,
+                                 inverse + head, grad + place, to + at);
             }
-            for (long j = 0; j < n; j++) {
-                store(to + at + width + j * stride, load(dk + DIM * j));
-                store(to + at + 2 * width + j * stride, load(dv + DIM * j));
-            }
-            free(dk);
-        }
+        leave_tiles();
+        _mm_setcsr(mode);
+    }
 }
 
 /* --- the block -------------------------------------------------------------------- */
@@ -479,7 +469,7 @@ void forth(const sizes *z, const weights *w, const float *x, const float *where,
 void back(const sizes *z, const weights *w, const float *where, const memory *m,
           float *grad, gradients *to) {
     long rows = z->batch * z->n, d = z->d, ff = z->ff;
-    long widest = ff > 3 * d ? ff : 3 * d, even = rows + 1;
+    long widest = ff > 3 * d ? ff : 3 * d, even = padded(rows, 2 * DEPTH);
     float *wide = room(3 * even * widest + rows * d);
     half *given = (half *)(wide + even * widest);
     pair *a = (pair *)(given + even * widest), *b = a + even / 2 * widest;

@@ -19,7 +19,7 @@ from renco.compiled import Argument, call, load
 
 DIM = 16
 """Dimensions of a head that `block.c` is written for."""
-QUERIES = 8
+QUERIES = 16
 """Queries that it takes together."""
 MULTIPLE = 64
 """What widths must be a multiple of there."""
