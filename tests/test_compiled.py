@@ -49,6 +49,7 @@ def outcome(
 
 
 @needs_block
+@pytest.mark.parametrize("flags", [(), ("-DNO_TILES",)])
 @pytest.mark.parametrize(
     ("batch", "n", "d", "ff", "hidden"),
     [
@@ -57,9 +58,17 @@ def outcome(
     ],
 )
 def test_a_compiled_block_does_what_a_block_does(
-    batch: int, n: int, d: int, ff: int, hidden: bool
+    batch: int,
+    n: int,
+    d: int,
+    ff: int,
+    hidden: bool,
+    flags: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Forwards and backwards, but for the rounding of bfloat16."""
+    """Forwards and backwards, but for the rounding of bfloat16, with AMX or without."""
+    library = compiled.load("block", "-fopenmp", *flags)
+    monkeypatch.setattr(compiled_block, "functions", lambda: library)
     torch.manual_seed(n)
     block, x = make_block(d, ff), torch.randn(batch, n, d)
     where = squares(torch.randn(batch, n, 2))
