@@ -41,7 +41,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "no geometry": {"geometry": False},
         "muon": {"optimizer": "muon"},
         "no curriculum": {"slices": Slices(curriculum=0.0)},
-        "rotate": {"slices": Slices(rotate=True)},
+        "rotate": {"slices": Slices(rotate=1.0)},
         "links 0.5": {"links": 0.5},
         "joint": JOINT,
         "joint, four windows": JOINT | {"windows": 4},

@@ -80,7 +80,8 @@ class Slices:
         by_size: Draws from each set as often as this power of the number of its labels
             says: 1 draws all labels alike, 0 all sets. So few large instances count
             beside many small ones.
-        rotate: Also turn instances by any angle, not only by quarters.
+        rotate: Share of the batches whose instances are turned by any angle, not by
+            quarters only.
         order: Arrangement of CVRP routes: random, sorted (fullest first), mixed, or far
             (the farthest first, the emptiest last).
         weighed: Share of the batches that learn from regrets, where there are some.
@@ -94,7 +95,7 @@ class Slices:
     curriculum: float = 0.5
     favor: float = 0.0
     by_size: float = 1.0
-    rotate: bool = False
+    rotate: float = 0.0
     order: RouteOrder = "far"
     weighed: float = 0.5
     corrected: float = 0.5
@@ -105,7 +106,7 @@ class Slices:
             raise ValueError(f"tokens >= 8, batch >= 0, shortest >= 3: got {self}")
         if not 0 <= self.favor < 100:
             raise ValueError(f"favor must be in 0..100, got {self.favor}")
-        for name in ("curriculum", "by_size", "weighed", "corrected"):
+        for name in ("curriculum", "by_size", "rotate", "weighed", "corrected"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)}")
         if self.order not in get_args(RouteOrder):
@@ -157,7 +158,7 @@ class Sampler:
         nodes = self._size(data, length, progress, rng)
         rows = rng.integers(0, len(group), self._rows(nodes))
         problem, decisions = data.batch(group[rows])
-        problem = turned(problem, rng, self.how.rotate)
+        problem = self._turned(problem, rng)
         return slices(problem, decisions, nodes, rng, self.how, device)
 
     def _corrected(self, rng: np.random.Generator, device: torch.device) -> Batch:
@@ -167,7 +168,7 @@ class Sampler:
         step = length - self._drawn(2, length - low, rng)
         rows = self._rows(given.data.nodes - step)
         problem, decisions = given.batch(length, step, rows, rng)
-        problem = turned(problem, rng, self.how.rotate)
+        problem = self._turned(problem, rng)
         decisions = problem.arranged(decisions, step, rng, self.how.order)
         return Batch(*problem.after(decisions, step)).to(device)
 
@@ -177,10 +178,14 @@ class Sampler:
         length, step = given.place(rng)
         rows = self._rows(given.data.nodes - step)
         problem, decisions, *weighed = given.batch(length, step, rows, rng)
-        problem = turned(problem, rng, self.how.rotate)
+        problem = self._turned(problem, rng)
         state, actions = problem.after(decisions, step)
         ahead = Weighed(*(torch.from_numpy(part[:, step:]) for part in weighed))
         return Batch(state, actions, ahead).to(device)
+
+    def _turned(self, problem: Problem, rng: np.random.Generator) -> Problem:
+        any_angle = self.how.rotate > 0 and rng.random() < self.how.rotate
+        return turned(problem, rng, any_angle)
 
     def _set(self, sizes: list[int], rng: np.random.Generator) -> int:
         """Draws a set, given how many labels each has."""

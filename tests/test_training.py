@@ -148,6 +148,27 @@ def test_turning_keeps_costs(data: Path) -> None:
         assert np.allclose(view.length(routes), problem.length(routes))
 
 
+def test_a_share_of_the_batches_is_turned_by_any_angle(tours: Path) -> None:
+    """Of the others, legs keep their slopes but for signs and x and y."""
+
+    def slopes(xy: np.ndarray) -> np.ndarray:
+        low, high = np.sort(np.abs(xy), axis=-1).reshape(-1, 2).T
+        return low[high > 0] / high[high > 0]
+
+    data, rows = Trajectories(tours), np.arange(20)
+    coords = data.instances(rows).coords
+    known = slopes(coords[:, :, None] - coords[:, None])
+    shares = {}
+    for rotate in (0.0, 0.5, 1.0):
+        sampler = Sampler([(data, rows)], Slices(tokens=64, rotate=rotate), 0)
+        batches = (sampler.batch(i, 0.0, torch.device("cpu")) for i in range(60))
+        legs = [slopes(b.state.xy.diff(dim=1).numpy())[:, None] for b in batches]
+        shares[rotate] = np.mean([np.abs(a - known).min(-1).max() > 1e-4 for a in legs])
+    assert shares[0.0] == 0.0
+    assert 0.3 < shares[0.5] < 0.7
+    assert shares[1.0] == 1.0
+
+
 def test_batches_depend_on_seed_and_step_only(tours: Path) -> None:
     """A batch can be drawn again, alone."""
     data = Trajectories(tours)
