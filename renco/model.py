@@ -203,8 +203,8 @@ class Block(nn.Module):
         """Returns x plus attention plus feed-forward."""
         batch, n, d = x.shape
         dtype = self.products or x.dtype
-        fits = compiled.fits(x, d // self.heads, self.up.out_features)
-        if fits and dtype == torch.bfloat16 and where is not None:
+        wanted = dtype == torch.bfloat16 and torch.is_grad_enabled()
+        if wanted and where is not None and self.compiles(x):
             return compiled.block(x, where, mask, self._given())
         x = x.reshape(batch * n, d)
         qkv = self._qkv(rms_normalized(x).to(dtype), where)
@@ -215,6 +215,10 @@ class Block(nn.Module):
         hidden = F.linear(rms_normalized(x).to(dtype), weight, self.up.bias.to(dtype))
         x = plus_product(x, F.relu(hidden), self.down.weight * self.alpha_ff)
         return x.view(batch, n, d)
+
+    def compiles(self, like: Tensor) -> bool:
+        """Returns whether there is a compiled block of this size for such tensors."""
+        return compiled.suits(like, len(self.norm_ff), self.heads, len(self.up.bias))
 
     def _given(self) -> compiled.Parameters:
         return compiled.Parameters(
@@ -429,10 +433,14 @@ class Policy(nn.Module):
         """Sets the precision of the blocks' matrix products alone, for training.
 
         Weights, residual sums and norms keep theirs: small changes add up in them.
+        `auto` takes bfloat16 also where blocks are compiled.
         """
         dtype = chosen_precision(precision, self.decoder.weight)
         for block in self._blocks():
-            block.products = None if dtype == block.qkv.weight.dtype else dtype
+            weight, own = block.qkv.weight, dtype
+            if precision == "auto" and self.config.geometry and block.compiles(weight):
+                own = torch.bfloat16
+            block.products = None if own == weight.dtype else own
         return self
 
     def _blocks(self) -> Iterator[Block]:

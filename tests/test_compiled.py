@@ -11,12 +11,12 @@ from torch import Tensor
 from renco import compiled
 from renco.compiled import block as compiled_block
 from renco.features import squares
-from renco.model import Block, EncoderConfig
+from renco.model import Block, EncoderConfig, Policy, PolicyConfig
 from renco.optim import optimizers
 
 needs_block = pytest.mark.skipif(
     compiled_block.functions() is None,
-    reason="needs a C compiler and a processor that multiplies bfloat16",
+    reason="needs a C compiler and a processor with AVX-512",
 )
 
 
@@ -112,15 +112,45 @@ def test_it_learns_what_a_block_learns() -> None:
 
 
 @needs_block
-def test_only_training_is_compiled() -> None:
-    """Without gradients, in float32 or in other shapes PyTorch does the work."""
-    x = torch.zeros(1, 3, 64)
-    assert compiled_block.fits(x, 16, 64)
-    assert not compiled_block.fits(x, 8, 64)
-    assert not compiled_block.fits(x, 16, 65)
-    assert not compiled_block.fits(x.double(), 16, 64)
+def test_only_some_sizes_are_compiled() -> None:
+    """In other shapes, or in another precision of the weights, PyTorch does the work."""
+    x = torch.zeros(1)
+    assert compiled_block.suits(x, 64, 4, 64)
+    assert not compiled_block.suits(x, 64, 8, 64)
+    assert not compiled_block.suits(x, 96, 6, 64)
+    assert not compiled_block.suits(x, 64, 4, 65)
+    assert not compiled_block.suits(x.double(), 64, 4, 64)
+
+
+@needs_block
+def test_only_training_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gradients, in float32 or without distances PyTorch does the work."""
+
+    def refuse(*given: object) -> Tensor:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(compiled_block, "block", refuse)
+    block, x = make_block(64, 64), torch.zeros(1, 3, 64)
+    where = squares(torch.zeros(1, 3, 2))
+    block(x, where)
+    block.products = torch.bfloat16
+    block(x)
     with torch.no_grad():
-        assert not compiled_block.fits(x, 16, 64)
+        block(x, where)
+    with pytest.raises(AssertionError, match="compiled"):
+        block(x, where)
+
+
+@needs_block
+def test_auto_compiles_what_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not the processor multiplies bfloat16."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
+    for geometry, d, heads in ((True, 64, 4), (True, 64, 8), (False, 64, 4)):
+        size = EncoderConfig(1, d, heads, 64)
+        policy = Policy(PolicyConfig(base=size, geometry=geometry)).mix("auto")
+        compiles = geometry and heads == 4
+        products = torch.bfloat16 if compiles else None
+        assert policy.base.blocks[0].products == products
 
 
 def test_without_a_compiler_there_is_no_library(

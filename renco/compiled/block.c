@@ -1,5 +1,5 @@
-/* The block of an encoder, forwards and backwards, for processors that multiply bfloat16
-   (AVX-512 BF16, and AMX where there is any).
+/* The block of an encoder, forwards and backwards, for processors with AVX-512, and better
+   for those that multiply bfloat16 (AVX-512 BF16, and AMX where there is any).
 
    Names are those of renco/model.py. A matrix of `rows` tokens has its rows one after the
    other. Products have bfloat16 factors and float32 sums; softmax, norms and residual
@@ -16,50 +16,114 @@
 
 /* --- matrix products ------------------------------------------------------------- */
 
+/* What a tile multiplies its vectors by: pairs, or the floats that pairs consist of. */
+#ifdef __AVX512BF16__
+#define PARTS 1
+typedef pair factor;
+typedef __m512i factors;
+static inline factors part(__m512i pairs, int i) { return (void)i, pairs; }
+static inline factors alike(factor x) { return spread(x); }
+static inline vec plus_parts(factors a, factors b, vec sum) { return dot(sum, a, b); }
+#else
+#define PARTS 2
+typedef float factor;
+typedef vec factors;
+static inline factors part(__m512i pairs, int i) {
+    return i ? second_of(pairs) : first_of(pairs);
+}
+static inline factors alike(factor x) { return splat(x); }
+static inline vec plus_parts(factors a, factors b, vec sum) { return plus(a, b, sum); }
+#endif
+
 /* to[i][j] = add[i][j], or 0 without it, plus the sum over k of a(i, k) b(k, j), where
-   a(i, k) = a[i * a_row + k * a_step] and b(k, j) = b[k * b_step + j] are pairs. */
+   a(i, k) = a[i * a_row + k * a_step], its parts one after the other, and
+   b(k, j) = b[k * b_step + j] are pairs. */
 static inline __attribute__((always_inline)) void tile(
-    const int rows, const pair *a, long a_row, long a_step, const pair *b, long b_step,
+    const int rows, const factor *a, long a_row, long a_step, const pair *b, long b_step,
     long depth, const float *add, float *to, long to_row) {
     vec sums[TILE_ROWS][TILE_VECTORS];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < TILE_VECTORS; j++)
             sums[i][j] = add ? load(add + i * to_row + 16 * j) : splat(0);
-    for (long k = 0; k < depth; k++, a += a_step, b += b_step) {
-        __m512bh columns[TILE_VECTORS];
-        for (int j = 0; j < TILE_VECTORS; j++)
-            columns[j] = (__m512bh)_mm512_loadu_si512(b + 16 * j);
-        for (int i = 0; i < rows; i++) {
-            __m512bh own = (__m512bh)_mm512_set1_epi32((int)a[i * a_row]);
+    for (long k = 0; k < depth; k++, a += a_step, b += b_step)
+        for (int c = 0; c < PARTS; c++) {
+            factors columns[TILE_VECTORS];
             for (int j = 0; j < TILE_VECTORS; j++)
-                sums[i][j] = _mm512_dpbf16_ps(sums[i][j], own, columns[j]);
+                columns[j] = part(load_pairs(b + 16 * j), c);
+            for (int i = 0; i < rows; i++) {
+                factors own = alike(a[i * a_row + c]);
+                for (int j = 0; j < TILE_VECTORS; j++)
+                    sums[i][j] = plus_parts(own, columns[j], sums[i][j]);
+            }
         }
-    }
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < TILE_VECTORS; j++) store(to + i * to_row + 16 * j, sums[i][j]);
 }
+
+/* The same for as many rows as are left, TILE_ROWS at most. */
+static void tile_of(long rows, const factor *a, long a_row, long a_step, const pair *b,
+                    long b_step, long depth, const float *add, float *to, long to_row) {
+#define TILE(count)                                                                      \
+    case count:                                                                          \
+        tile(count, a, a_row, a_step, b, b_step, depth, add, to, to_row);                \
+        break;
+    switch (rows) {
+        TILE(1) TILE(2) TILE(3) TILE(4) TILE(5)
+    default:
+        tile(TILE_ROWS, a, a_row, a_step, b, b_step, depth, add, to, to_row);
+    }
+}
+
+#if PARTS == 1
 
 static void product_in_vectors(const pair *a, long a_row, long a_step, const pair *b,
                                long depth, long rows, long columns, const float *add,
                                float *to) {
 #pragma omp parallel for collapse(2)
     for (long j = 0; j < columns; j += TILE_COLUMNS)
-        for (long i = 0; i < rows; i += TILE_ROWS) {
-            const pair *own = a + i * a_row;
-            const float *first = add ? add + i * columns + j : NULL;
-            float *out = to + i * columns + j;
-#define TILE(count)                                                                      \
-    case count:                                                                          \
-        tile(count, own, a_row, a_step, b + j, columns, depth, first, out, columns);     \
-        break;
-            switch (rows - i) {
-                TILE(1) TILE(2) TILE(3) TILE(4) TILE(5)
-            default:
-                tile(TILE_ROWS, own, a_row, a_step, b + j, columns, depth, first, out,
-                     columns);
-            }
+        for (long i = 0; i < rows; i += TILE_ROWS)
+            tile_of(rows - i, a + i * a_row, a_row, a_step, b + j, columns, depth,
+                    add ? add + i * columns + j : NULL, to + i * columns + j, columns);
+}
+
+#else
+
+/* The floats of some rows, one row after the other. */
+static void separated(const pair *a, long a_row, long a_step, long rows, long depth,
+                      float *to) {
+    for (long i = 0; i < rows; i++)
+        for (long k = 0; k < depth; k++) {
+            union {
+                pair bits[2];
+                float values[2];
+            } own;
+            const pair both = a[i * a_row + k * a_step];
+            own.bits[0] = both << 16;
+            own.bits[1] = both & 0xffff0000;
+            to[2 * (i * depth + k)] = own.values[0];
+            to[2 * (i * depth + k) + 1] = own.values[1];
         }
 }
+
+static void product_in_vectors(const pair *a, long a_row, long a_step, const pair *b,
+                               long depth, long rows, long columns, const float *add,
+                               float *to) {
+#pragma omp parallel
+    {
+        float *own = room(2 * TILE_ROWS * depth);
+#pragma omp for
+        for (long i = 0; i < rows; i += TILE_ROWS) {
+            const long count = rows - i < TILE_ROWS ? rows - i : TILE_ROWS;
+            separated(a + i * a_row, a_row, a_step, count, depth, own);
+            for (long j = 0; j < columns; j += TILE_COLUMNS)
+                tile_of(count, own, 2 * depth, 2, b + j, columns, depth,
+                        add ? add + i * columns + j : NULL, to + i * columns + j, columns);
+        }
+        free(own);
+    }
+}
+
+#endif
 
 /* to[i][j] = add[i][j], or 0 without it, plus the sum over k of a(i, k) b(k, j), as in
    `tile`; rows are a multiple of 32 where a_step is not 1. */
@@ -200,9 +264,9 @@ static void mixtures(const half *weights, const pair *rows, long p, float *to) {
     vec total[QUERIES];
     for (int r = 0; r < QUERIES; r++) total[r] = splat(0);
     for (long j = 0; j < p / 2; j++, rows += DIM) {
-        __m512bh own = load_pairs(rows);
+        __m512i own = load_pairs(rows);
         for (int r = 0; r < QUERIES; r++)
-            total[r] = _mm512_dpbf16_ps(total[r], spread(given[r * p / 2 + j]), own);
+            total[r] = dot(total[r], spread(given[r * p / 2 + j]), own);
     }
     for (int r = 0; r < QUERIES; r++) store(to + DIM * r, total[r]);
 }
@@ -217,9 +281,9 @@ static void differences(const pair *g, const pair *v, long p, float *to) {
         vec total[QUERIES];
         for (int r = 0; r < QUERIES; r++) total[r] = splat(0);
         for (int c = 0; c < DIM / 2; c++) {
-            __m512bh column = load_pairs(v + c * p + j);
+            __m512i column = load_pairs(v + c * p + j);
             for (int r = 0; r < QUERIES; r++)
-                total[r] = _mm512_dpbf16_ps(total[r], spread(g[r * DIM / 2 + c]), column);
+                total[r] = dot(total[r], spread(g[r * DIM / 2 + c]), column);
         }
         for (int r = 0; r < QUERIES; r++) store(to + r * p + j, total[r]);
     }
@@ -236,8 +300,8 @@ static void gathered(const pair *weights, long p, const pair *rows, long depth, 
         for (int r = 0; r < 16; r++) total[r] = splat(0);
         for (long i = 0; i < depth; i++)
             for (int r = 0; r < 16; r++)
-                total[r] = _mm512_dpbf16_ps(total[r], spread(weights[i * p + j + r]),
-                                            load_pairs(rows + i * DIM));
+                total[r] = dot(total[r], spread(weights[i * p + j + r]),
+                               load_pairs(rows + i * DIM));
         for (int r = 0; r < 16; r++) store(to + DIM * (j + r), total[r]);
     }
 }

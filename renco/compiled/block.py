@@ -1,9 +1,10 @@
-"""The block of an encoder for training on a CPU that multiplies bfloat16.
+"""The block of an encoder for training on a CPU with AVX-512.
 
 With small batches, PyTorch spends half of a training's time between the matrix
 products, and its products in bfloat16 gain nothing, because weights are packed and
-activations converted anew for each. `block.c` keeps both in the form that the processor
-multiplies, and the gradient of the whole block is written out by hand.
+activations converted anew for each. `block.c` keeps both in the form that a processor
+with bfloat16 multiplies, and the gradient of the whole block is written out by hand.
+Other processors take the numbers apart again, which pays as well: there is less to move.
 """
 
 import ctypes
@@ -28,19 +29,18 @@ MULTIPLE = 64
 @cache
 def functions() -> ctypes.CDLL | None:
     """Returns what is compiled; None where it cannot be, or would not pay."""
-    if not torch.cpu.get_capabilities().get("avx512_bf16"):
+    if not torch.cpu.get_capabilities().get("avx512_f"):
         return None
     return load("block", "-fopenmp")
 
 
-def fits(x: Tensor, dim: int, ff: int) -> bool:
-    """Returns whether a block can be compiled, and is to be trained."""
+def suits(like: Tensor, d: int, heads: int, ff: int) -> bool:
+    """Returns whether blocks of a size, whose weights are such, can be compiled."""
     return (
-        torch.is_grad_enabled()
-        and x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and dim == DIM
-        and x.shape[-1] % MULTIPLE == 0
+        like.device.type == "cpu"
+        and like.dtype == torch.float32
+        and d == heads * DIM
+        and d % MULTIPLE == 0
         and ff % MULTIPLE == 0
         and functions() is not None
     )

@@ -1,4 +1,5 @@
-/* Vectors of 16 floats, and bfloat16 by halves and pairs. */
+/* Vectors of 16 floats, and bfloat16 by halves and pairs. Pairs are multiplied as such
+   where the processor can (AVX-512 BF16), and elsewhere as two floats. */
 
 #include <immintrin.h>
 #include <math.h>
@@ -6,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef __AVX512BF16__
-#error "this processor has no AVX-512 BF16"
+#ifndef __AVX512F__
+#error "this processor has no AVX-512"
 #endif
 
 typedef __m512 vec;
@@ -20,8 +21,35 @@ static inline vec splat(float x) { return _mm512_set1_ps(x); }
 /* a b + c */
 static inline vec plus(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 
+static inline __m512i spread(pair x) { return _mm512_set1_epi32((int)x); }
+static inline __m512i load_pairs(const pair *p) { return _mm512_loadu_si512(p); }
+static inline vec first_of(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+static inline vec second_of(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_and_si512(pairs, spread(0xffff0000)));
+}
+
+/* `halved` rounds to the nearest halves; `dot` adds the products of both of each pair. */
+#ifdef __AVX512BF16__
+static inline __m256i halved(vec v) { return (__m256i)_mm512_cvtneps_pbh(v); }
+static inline vec dot(vec sum, __m512i a, __m512i b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+#else
+static inline __m256i halved(vec v) {
+    __m512i bits = _mm512_castps_si512(v);
+    __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), spread(1));
+    bits = _mm512_add_epi32(bits, _mm512_add_epi32(last, spread(0x7fff)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16));
+}
+static inline vec dot(vec sum, __m512i a, __m512i b) {
+    return plus(first_of(a), first_of(b), plus(second_of(a), second_of(b), sum));
+}
+#endif
+
 static inline void store_half(half *p, vec v) {
-    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));
+    _mm256_storeu_si256((__m256i *)p, halved(v));
 }
 static inline vec load_half(const half *p) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
@@ -43,15 +71,10 @@ static inline vec expv(vec x) {
     return _mm512_scalef_ps(p, whole);
 }
 
-static inline __m512bh spread(pair x) { return (__m512bh)_mm512_set1_epi32((int)x); }
-static inline __m512bh load_pairs(const pair *p) {
-    return (__m512bh)_mm512_loadu_si512(p);
-}
-
 /* Interleaves two rows of 16 and stores them. */
 static inline void store_pairs(pair *to, vec even, vec odd) {
-    __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(even));
-    __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(odd));
+    __m512i low = _mm512_cvtepu16_epi32(halved(even));
+    __m512i high = _mm512_cvtepu16_epi32(halved(odd));
     _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
