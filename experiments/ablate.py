@@ -30,7 +30,7 @@ from renco.training import PRESETS, TrainConfig, preset, train
 RESULTS = Path(__file__).parent / "results" / "ablations.csv"
 _U = PRESETS["cpu"].recurrent or EncoderConfig()
 JOINT = {"joint": True, "recurrent": _U, "slices": Slices(tokens=512)}
-NONE = {"zoom": False, "relative": False, "neighbors": False, "geometry": False}
+NONE = dict.fromkeys(("zoom", "relative", "neighbors", "trees", "geometry"), False)
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {
         "cpu": {},
@@ -38,6 +38,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "no zoom": {"zoom": False},
         "no relative": {"relative": False},
         "no neighbors": {"neighbors": False},
+        "no trees": {"trees": False},
         "no geometry": {"geometry": False},
         "muon": {"optimizer": "muon"},
         "no curriculum": {"slices": Slices(curriculum=0.0)},

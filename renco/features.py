@@ -36,6 +36,7 @@ class View(NamedTuple):
         s: Features of each node.
         xy: Coordinates in units of the typical distance between neighbours.
         unit: That distance, in the units of `s`.
+        scale: The same in the units of the state.
         n: Number of nodes that count.
         mask: Which nodes count; None for all.
     """
@@ -43,6 +44,7 @@ class View(NamedTuple):
     s: Float[Tensor, "batch node feature"]
     xy: Float[Tensor, "batch node 2"]
     unit: Float[Tensor, "#batch 1 1"]
+    scale: Float[Tensor, "#batch 1 1"]
     n: Float[Tensor, "#batch 1 1"]
     mask: Bool[Tensor, "batch 1 1 node"] | None
 

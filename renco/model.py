@@ -20,6 +20,8 @@ from renco.features import (
 )
 from renco.features import compiled as compiled_features
 from renco.state import State
+from renco.trees import TOLD, tree_features
+from renco.trees import compiled as compiled_trees
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ class PolicyConfig:
         neighbors: Adds what the open nodes around each node look like, their distances
             and crowds, to the features. Unlike the paper, where a network must learn to
             compare distances.
+        trees: Adds what the cheapest spanning tree of the open nodes looks like, after
+            Held and Karp, to the features. For the TSP only. Unlike the paper, where a
+            network must learn how nodes hang together.
         geometry: Lets queries and keys see the squared distance between nodes.
             Unlike the paper, where attention knows position by embeddings alone.
         reach: Hides nodes that can no longer be reached. Unlike the paper, where all
@@ -96,9 +101,15 @@ class PolicyConfig:
     zoom: bool = False
     relative: bool = False
     neighbors: bool = False
+    trees: bool = False
     geometry: bool = False
     reach: bool = False
     links: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where features do not fit the problem."""
+        if self.trees and self.problem != "tsp":
+            raise ValueError(f"trees are for the tsp, not for {self.problem}")
 
     @classmethod
     def for_state(cls, state: State, **others: Any) -> Self:
@@ -137,7 +148,7 @@ def view(state: State, config: PolicyConfig) -> View:
         n = present.sum(dim=1).to(xy.dtype)[:, None, None]
     unit = n.rsqrt()
     if not config.zoom:
-        return View(s, (xy - 0.5) / unit, unit, n, mask)
+        return View(s, (xy - 0.5) / unit, unit, unit, n, mask)
     low, high = _extremes(xy, present)
     extent = high - low
     side = extent.amax(dim=-1, keepdim=True)
@@ -149,7 +160,8 @@ def view(state: State, config: PolicyConfig) -> View:
     # Nodes along a line are closer together than nodes of a full square.
     aspect = extent.amin(dim=-1, keepdim=True) / side
     unit = (0.1 + 0.9 * aspect).sqrt() * unit
-    return View(torch.cat([xy, rest], dim=-1), (xy - 0.5) / unit, unit, n, mask)
+    s = torch.cat([xy, rest], dim=-1)
+    return View(s, (xy - 0.5) / unit, unit, unit * side, n, mask)
 
 
 def _extremes(
@@ -301,17 +313,22 @@ class InitEmbedding(nn.Module):
         self.neighbors, self.amounts = config.neighbors, config.amounts
         more = (7 + len(config.lengths)) * config.relative
         more += neighbor_count(config.amounts) * config.neighbors
+        more += TOLD * config.trees
         self.linear = nn.Linear(config.features + more, d)
         self.start = nn.Parameter(torch.randn(d) * d**-0.5)
         self.end = nn.Parameter(torch.randn(d) * d**-0.5)
 
-    def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
-        """Returns h^0."""
+    def forward(
+        self, seen: View, told: Float[Tensor, "batch node tree"] | None = None
+    ) -> Float[Tensor, "batch node d"]:
+        """Returns h^0, with what a tree has told of each node."""
         s = seen.s
         if self.relative:
             s = torch.cat([s, relative_features(seen, self.lengths)], dim=-1)
         if self.neighbors:
             s = torch.cat([s, neighbor_features(seen, self.amounts)], dim=-1)
+        if told is not None:
+            s = torch.cat([s, told], dim=-1)
         middle = self.start.new_zeros(s.shape[1] - 2, self.start.shape[0])
         return self.linear(s) + torch.cat([self.start[None], middle, self.end[None]])
 
@@ -345,10 +362,12 @@ class BaseEncoder(nn.Module):
         # Blocks in use: a training may begin with some, the others are the identity.
         self.depth = size.layers
 
-    def forward(self, seen: View) -> Float[Tensor, "batch node d"]:
+    def forward(
+        self, seen: View, told: Float[Tensor, "batch node tree"] | None = None
+    ) -> Float[Tensor, "batch node d"]:
         """Returns h_t = E(s_t)."""
         blocks = [*self.blocks][: self.depth]
-        return run(blocks, self.init(seen), seen, self.geometry)
+        return run(blocks, self.init(seen, told), seen, self.geometry)
 
 
 class RecurrentEncoder(nn.Module):
@@ -368,10 +387,13 @@ class RecurrentEncoder(nn.Module):
         self.out = nn.Linear(size.d, d_e)
 
     def forward(
-        self, aligned: Float[Tensor, "batch node d_e"], seen: View
+        self,
+        aligned: Float[Tensor, "batch node d_e"],
+        seen: View,
+        told: Float[Tensor, "batch node tree"] | None = None,
     ) -> Float[Tensor, "batch node d_e"]:
         """Returns h_t = U(h~_t, s_t): equations 1 and 2, blocks, projection."""
-        h0 = self.init(seen)
+        h0 = self.init(seen, told)
         previous = rms_normalized(aligned) * self.norm
         h = F.relu(self.merge(torch.cat([previous, h0], dim=-1))) + h0
         return self.out(run([*self.blocks], h, seen, self.geometry))
@@ -409,6 +431,8 @@ class Policy(nn.Module):
         super().__init__()
         if config.neighbors:
             compiled_features()  # now, and not within somebody's time limit
+        if config.trees:
+            compiled_trees()
         self.config = config
         self.name = "untrained"
         self.base = BaseEncoder(config)
@@ -451,13 +475,17 @@ class Policy(nn.Module):
         """Returns a state without what this policy does not look at."""
         return state.trimmed() if self.config.reach else state
 
-    def encode(self, state: State) -> Float[Tensor, "batch node d"]:
-        """Returns E(s_t)."""
-        return self.base(view(state, self.config))
+    def encode(self, state: State) -> Float[Tensor, "batch node known"]:
+        """Returns E(s_t); with `trees`, the price of each node stands behind it."""
+        seen = view(state, self.config)
+        if not self.config.trees:
+            return self.base(seen)
+        price, told = tree_features(seen.xy, None)
+        return _priced(self.base(seen, told), price, seen)
 
     def update(
-        self, h: Float[Tensor, "batch previous d"], state: State
-    ) -> Float[Tensor, "batch node d"]:
+        self, h: Float[Tensor, "batch previous known"], state: State
+    ) -> Float[Tensor, "batch node known"]:
         """Returns U(h_{t-1}, s_t), with h realigned by `state.origin`."""
         if self.recurrent is None:
             raise ValueError("this policy has no recurrent encoder: use k = 1")
@@ -467,18 +495,36 @@ class Policy(nn.Module):
                 f"embeddings of {h.shape[1]} nodes cannot be those before a state "
                 f"of {state.node.shape[1]}"
             )
-        return self.recurrent(align(h, state.origin), view(state, self.config))
+        seen, aligned = view(state, self.config), align(h, state.origin)
+        if not self.config.trees:
+            return self.recurrent(aligned, seen)
+        price = aligned[..., -1] / seen.scale[..., 0]
+        price, told = tree_features(seen.xy, price)
+        return _priced(self.recurrent(aligned[..., :-1], seen, told), price, seen)
+
+    def embedding(
+        self, h: Float[Tensor, "batch node known"]
+    ) -> Float[Tensor, "batch node d"]:
+        """Returns what encoders have said, without prices."""
+        return h[..., :-1] if self.config.trees else h
 
     def score(
-        self, h: Float[Tensor, "batch node d"], state: State
+        self, h: Float[Tensor, "batch node known"], state: State
     ) -> Float[Tensor, "batch action"]:
         """Returns the log-probability of each action, -inf where infeasible."""
-        logits = self.decoder(h).float().flatten(1)
+        logits = self.decoder(self.embedding(h)).float().flatten(1)
         return logits.masked_fill(~state.feasible(), -torch.inf).log_softmax(dim=-1)
 
 
+def _priced(
+    h: Float[Tensor, "batch node d"], price: Float[Tensor, "batch node"], seen: View
+) -> Float[Tensor, "batch node known"]:
+    """Returns embeddings with prices behind them, in units that all states share."""
+    return torch.cat([h, (price * seen.scale[..., 0])[..., None]], dim=-1)
+
+
 def link_scores(
-    policy: Policy, h: Float[Tensor, "batch node d"]
+    policy: Policy, h: Float[Tensor, "batch node known"]
 ) -> Float[Tensor, "batch node node"]:
     """Returns the log-probability that node j follows node i on the path.
 
@@ -486,7 +532,7 @@ def link_scores(
     """
     if policy.links is None:
         raise ValueError("this policy does not predict links")
-    before, after = policy.links(h).chunk(2, dim=-1)
+    before, after = policy.links(policy.embedding(h)).chunk(2, dim=-1)
     return (before @ after.mT * LINK_SIZE**-0.5).log_softmax(dim=-1)
 
 

@@ -37,6 +37,7 @@ from renco.regrets import Regrets
 from renco.sampling import Batch, Part, Sampler, Slices, Weighed, slices
 from renco.snapshot import read_snapshot, write_snapshot
 from renco.state import State
+from renco.trees import TOLD
 
 Stage = Literal["base", "recurrent"]
 LOG, SNAPSHOT = "log.jsonl", "snapshot.safetensors"
@@ -59,9 +60,10 @@ class TrainConfig:
     Attributes:
         base: Size of E.
         recurrent: Size of U.
-        zoom: See `PolicyConfig`, like the next four.
+        zoom: See `PolicyConfig`, like the next five.
         relative: Relative features.
         neighbors: Features of the open nodes around each node.
+        trees: Features of the cheapest spanning tree; the TSP alone has them.
         geometry: Distances in attention.
         reach: Hides what is out of reach.
         grow: Share of a training from scratch during which E has half of its layers;
@@ -101,6 +103,7 @@ class TrainConfig:
     zoom: bool = False
     relative: bool = False
     neighbors: bool = False
+    trees: bool = False
     geometry: bool = False
     reach: bool = False
     grow: float = 0.0
@@ -181,7 +184,9 @@ def _known(cls: type, values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {n: float(v) if known[n] is float else v for n, v in values.items()}
 
 
-_OURS = TrainConfig(zoom=True, relative=True, neighbors=True, geometry=True, reach=True)
+_OURS = TrainConfig(
+    zoom=True, relative=True, neighbors=True, trees=True, geometry=True, reach=True
+)
 PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
         recurrent=EncoderConfig(4, 128, 8, 256),
@@ -514,7 +519,7 @@ def train(
         base: The base model of stage `recurrent`.
         init: Model whose encoder of this stage to begin with; fewer layers than wanted
             are fine, since new ones begin as the identity (ReZero), and so is one that
-            knows nothing of neighbors, which then count nothing at first.
+            knows nothing of neighbors or trees, which then count nothing at first.
         corrections: Folders of what experts did in states of the policy's own
             (`renco.dagger`), to mix in.
         regrets: Folders of what the decisions that the policy could have made would
@@ -667,6 +672,7 @@ def _build(
         zoom=config.zoom,
         relative=config.relative,
         neighbors=config.neighbors,
+        trees=config.trees and data.manifest.problem == "tsp",
         geometry=config.geometry,
         reach=config.reach,
         links=config.links > 0,
@@ -701,22 +707,31 @@ def _take(
             f"model {source} is for {given.config.problem}, the data are "
             f"{data.manifest.problem}"
         )
-    # What neighbours are told by comes last, and counts nothing at first.
-    told, told_before = (
-        neighbor_count(config.amounts) * config.neighbors
-        for config in (policy.config, given.config)
-    )
     known, mine = given.state_dict(), policy.state_dict()
     known = {n: t for n, t in known.items() if n.startswith(parts or "") and n in mine}
     for name, tensor in known.items():
-        if told > told_before and name.endswith("init.linear.weight"):
-            known[name] = tensor = F.pad(tensor, (0, told - told_before))
+        if name.endswith("init.linear.weight"):
+            known[name] = tensor = _widened(tensor, given.config, policy.config)
         if tensor.shape != mine[name].shape:
             raise ValueError(
                 f"{name} of {source} has shape {tuple(tensor.shape)}, here it is "
                 f"{tuple(mine[name].shape)}"
             )
     policy.load_state_dict(known, strict=False)
+
+
+def _widened(
+    weight: Float[Tensor, "d told_before"], before: PolicyConfig, now: PolicyConfig
+) -> Float[Tensor, "d told"]:
+    """Returns a weight to which what is told only now counts nothing."""
+    given, wanted = (
+        [neighbor_count(c.amounts) * c.neighbors, TOLD * c.trees] for c in (before, now)
+    )
+    pieces = weight.split([weight.shape[1] - sum(given), *given], dim=1)
+    more = [0, *(max(0, w - g) for w, g in zip(wanted, given, strict=True))]
+    return torch.cat(
+        [F.pad(p, (0, m)) for p, m in zip(pieces, more, strict=True)], dim=1
+    )
 
 
 def _start(policy: Policy, config: TrainConfig) -> Run:

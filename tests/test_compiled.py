@@ -113,7 +113,7 @@ def test_it_learns_what_a_block_learns() -> None:
 
 @needs_block
 def test_only_some_sizes_are_compiled() -> None:
-    """In other shapes, or in another precision of the weights, PyTorch does the work."""
+    """In other shapes or another precision of the weights, PyTorch does the work."""
     x = torch.zeros(1)
     assert compiled_block.suits(x, 64, 4, 64)
     assert not compiled_block.suits(x, 64, 8, 64)

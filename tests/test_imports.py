@@ -23,7 +23,8 @@ ALLOWED = {
     "renco.problems": {"renco.state", "renco.metrics", "renco.problems"},
     "renco.compiled": {"renco.compiled"},
     "renco.features": {"renco.compiled"},
-    "renco.model": {"renco.state", "renco.features", "renco.compiled"},
+    "renco.trees": {"renco.compiled"},
+    "renco.model": {"renco.state", "renco.features", "renco.trees", "renco.compiled"},
     "renco.sight": {"renco.state"},
     "renco.construct": {"renco.state", "renco.model", "renco.sight"},
     "renco.segments": {

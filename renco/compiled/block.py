@@ -4,7 +4,7 @@ With small batches, PyTorch spends half of a training's time between the matrix
 products, and its products in bfloat16 gain nothing, because weights are packed and
 activations converted anew for each. `block.c` keeps both in the form that a processor
 with bfloat16 multiplies, and the gradient of the whole block is written out by hand.
-Other processors take the numbers apart again, which pays as well: there is less to move.
+Other processors take the numbers apart again, which pays as well: less is moved.
 """
 
 import ctypes
