@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from renco.construct import beam_search
-from renco.model import SIZES, Policy, PolicyConfig
+from renco.model import PLANS, SIZES, Policy, PolicyConfig
 from renco.problems import PROBLEMS
 
 BASE = "L9-d192-h12"
@@ -78,6 +78,7 @@ def random_policy(problem: str, recurrent: str | None, plain: bool) -> Policy:
         relative=not plain,
         neighbors=not plain,
         geometry=not plain,
+        **{name: not plain and of == problem for name, of in PLANS.items()},
     )
     torch.manual_seed(0)
     return Policy(config).eval().requires_grad_(False)

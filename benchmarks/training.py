@@ -131,6 +131,7 @@ def padded(data: Trajectories, rows: int, config: PolicyConfig) -> Iterator[Any]
             s=torch.cat([filled(part.s) for part in parts]),
             xy=torch.cat([filled(part.xy) for part in parts]),
             unit=torch.cat([part.unit for part in parts]),
+            scale=torch.cat([part.scale for part in parts]),
             n=torch.cat([part.n for part in parts]),
             mask=None,
         )
@@ -150,7 +151,8 @@ def update(found: list[torch.optim.Optimizer], loss: Tensor, module: nn.Module) 
 
 def loops(data: Trajectories) -> dict[str, Callable[[], Work]]:
     """Returns loops by name; each call is one step."""
-    config = preset("cpu", "base")
+    # Plans of other algorithms take the same time in every loop.
+    config = replace(preset("cpu", "base"), trees=False, savings=False)
     start = data.instances([0]).start()
     wanted = PolicyConfig.for_state(
         start,

@@ -30,7 +30,9 @@ from renco.training import PRESETS, TrainConfig, preset, train
 RESULTS = Path(__file__).parent / "results" / "ablations.csv"
 _U = PRESETS["cpu"].recurrent or EncoderConfig()
 JOINT = {"joint": True, "recurrent": _U, "slices": Slices(tokens=512)}
-NONE = dict.fromkeys(("zoom", "relative", "neighbors", "trees", "geometry"), False)
+NONE = dict.fromkeys(
+    ("zoom", "relative", "neighbors", "trees", "savings", "geometry"), False
+)
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {
         "cpu": {},
@@ -39,6 +41,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "no relative": {"relative": False},
         "no neighbors": {"neighbors": False},
         "no trees": {"trees": False},
+        "no savings": {"savings": False},
         "no geometry": {"geometry": False},
         "muon": {"optimizer": "muon"},
         "no curriculum": {"slices": Slices(curriculum=0.0)},

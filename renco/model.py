@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from renco import features, savings, trees
 from renco.compiled import block as compiled
 from renco.features import (
     View,
@@ -18,10 +19,9 @@ from renco.features import (
     relative_features,
     squares,
 )
-from renco.features import compiled as compiled_features
+from renco.savings import savings_features
 from renco.state import State
-from renco.trees import TOLD, tree_features
-from renco.trees import compiled as compiled_trees
+from renco.trees import tree_features
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ SIZES: dict[str, EncoderConfig] = {
 """The sizes of the paper's figure 2, by name."""
 
 
+PLANS = {"trees": "tsp", "savings": "cvrp"}
+"""Features of `PolicyConfig` that are for one problem."""
+
+
 @dataclass(frozen=True)
 class PolicyConfig:
     """All that is needed to build a policy.
@@ -84,6 +88,8 @@ class PolicyConfig:
         trees: Adds what the cheapest spanning tree of the open nodes looks like, after
             Held and Karp, to the features. For the TSP only. Unlike the paper, where a
             network must learn how nodes hang together.
+        savings: Adds what a plan by Clarke and Wright's savings looks like, to the
+            features. For the CVRP only. Unlike the paper, likewise.
         geometry: Lets queries and keys see the squared distance between nodes.
             Unlike the paper, where attention knows position by embeddings alone.
         reach: Hides nodes that can no longer be reached. Unlike the paper, where all
@@ -102,14 +108,26 @@ class PolicyConfig:
     relative: bool = False
     neighbors: bool = False
     trees: bool = False
+    savings: bool = False
     geometry: bool = False
     reach: bool = False
     links: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError where features do not fit the problem."""
-        if self.trees and self.problem != "tsp":
-            raise ValueError(f"trees are for the tsp, not for {self.problem}")
+        for name, problem in PLANS.items():
+            if getattr(self, name) and self.problem != problem:
+                raise ValueError(
+                    f"{name} are for the {problem}, not for {self.problem}"
+                )
+
+    @property
+    def told(self) -> list[int]:
+        """How many features of each optional kind come last, neighbors first."""
+        return [
+            neighbor_count(self.amounts) * self.neighbors,
+            trees.TOLD * self.trees + savings.TOLD * self.savings,
+        ]
 
     @classmethod
     def for_state(cls, state: State, **others: Any) -> Self:
@@ -312,23 +330,22 @@ class InitEmbedding(nn.Module):
         self.relative, self.lengths = config.relative, config.lengths
         self.neighbors, self.amounts = config.neighbors, config.amounts
         more = (7 + len(config.lengths)) * config.relative
-        more += neighbor_count(config.amounts) * config.neighbors
-        more += TOLD * config.trees
+        more += sum(config.told)
         self.linear = nn.Linear(config.features + more, d)
         self.start = nn.Parameter(torch.randn(d) * d**-0.5)
         self.end = nn.Parameter(torch.randn(d) * d**-0.5)
 
     def forward(
-        self, seen: View, told: Float[Tensor, "batch node tree"] | None = None
+        self, seen: View, plan: Float[Tensor, "batch node plan"] | None = None
     ) -> Float[Tensor, "batch node d"]:
-        """Returns h^0, with what a tree has told of each node."""
+        """Returns h^0, with what a plan has told of each node."""
         s = seen.s
         if self.relative:
             s = torch.cat([s, relative_features(seen, self.lengths)], dim=-1)
         if self.neighbors:
             s = torch.cat([s, neighbor_features(seen, self.amounts)], dim=-1)
-        if told is not None:
-            s = torch.cat([s, told], dim=-1)
+        if plan is not None:
+            s = torch.cat([s, plan], dim=-1)
         middle = self.start.new_zeros(s.shape[1] - 2, self.start.shape[0])
         return self.linear(s) + torch.cat([self.start[None], middle, self.end[None]])
 
@@ -363,11 +380,11 @@ class BaseEncoder(nn.Module):
         self.depth = size.layers
 
     def forward(
-        self, seen: View, told: Float[Tensor, "batch node tree"] | None = None
+        self, seen: View, plan: Float[Tensor, "batch node plan"] | None = None
     ) -> Float[Tensor, "batch node d"]:
         """Returns h_t = E(s_t)."""
         blocks = [*self.blocks][: self.depth]
-        return run(blocks, self.init(seen, told), seen, self.geometry)
+        return run(blocks, self.init(seen, plan), seen, self.geometry)
 
 
 class RecurrentEncoder(nn.Module):
@@ -390,10 +407,10 @@ class RecurrentEncoder(nn.Module):
         self,
         aligned: Float[Tensor, "batch node d_e"],
         seen: View,
-        told: Float[Tensor, "batch node tree"] | None = None,
+        plan: Float[Tensor, "batch node plan"] | None = None,
     ) -> Float[Tensor, "batch node d_e"]:
         """Returns h_t = U(h~_t, s_t): equations 1 and 2, blocks, projection."""
-        h0 = self.init(seen, told)
+        h0 = self.init(seen, plan)
         previous = rms_normalized(aligned) * self.norm
         h = F.relu(self.merge(torch.cat([previous, h0], dim=-1))) + h0
         return self.out(run([*self.blocks], h, seen, self.geometry))
@@ -430,9 +447,11 @@ class Policy(nn.Module):
         """Builds an untrained policy."""
         super().__init__()
         if config.neighbors:
-            compiled_features()  # now, and not within somebody's time limit
+            features.compiled()  # now, and not within somebody's time limit
         if config.trees:
-            compiled_trees()
+            trees.compiled()
+        if config.savings:
+            savings.compiled()
         self.config = config
         self.name = "untrained"
         self.base = BaseEncoder(config)
@@ -478,10 +497,8 @@ class Policy(nn.Module):
     def encode(self, state: State) -> Float[Tensor, "batch node known"]:
         """Returns E(s_t); with `trees`, the price of each node stands behind it."""
         seen = view(state, self.config)
-        if not self.config.trees:
-            return self.base(seen)
-        price, told = tree_features(seen.xy, None)
-        return _priced(self.base(seen, told), price, seen)
+        plan, price = self._planned(seen, None)
+        return _priced(self.base(seen, plan), price, seen)
 
     def update(
         self, h: Float[Tensor, "batch previous known"], state: State
@@ -496,11 +513,19 @@ class Policy(nn.Module):
                 f"of {state.node.shape[1]}"
             )
         seen, aligned = view(state, self.config), align(h, state.origin)
-        if not self.config.trees:
-            return self.recurrent(aligned, seen)
-        price = aligned[..., -1] / seen.scale[..., 0]
-        price, told = tree_features(seen.xy, price)
-        return _priced(self.recurrent(aligned[..., :-1], seen, told), price, seen)
+        before = aligned[..., -1] / seen.scale[..., 0] if self.config.trees else None
+        plan, price = self._planned(seen, before)
+        return _priced(self.recurrent(self.embedding(aligned), seen, plan), price, seen)
+
+    def _planned(
+        self, seen: View, price: Float[Tensor, "batch node"] | None
+    ) -> tuple[
+        Float[Tensor, "batch node plan"] | None, Float[Tensor, "batch node"] | None
+    ]:
+        """Returns what classical methods say about a state, and prices of trees."""
+        if self.config.trees:
+            return tree_features(seen.xy, price)
+        return (savings_features(seen) if self.config.savings else None), None
 
     def embedding(
         self, h: Float[Tensor, "batch node known"]
@@ -517,9 +542,13 @@ class Policy(nn.Module):
 
 
 def _priced(
-    h: Float[Tensor, "batch node d"], price: Float[Tensor, "batch node"], seen: View
+    h: Float[Tensor, "batch node d"],
+    price: Float[Tensor, "batch node"] | None,
+    seen: View,
 ) -> Float[Tensor, "batch node known"]:
     """Returns embeddings with prices behind them, in units that all states share."""
+    if price is None:
+        return h
     return torch.cat([h, (price * seen.scale[..., 0])[..., None]], dim=-1)
 
 

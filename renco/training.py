@@ -23,8 +23,8 @@ from renco.checkpoints import load, read_config, save_policy
 from renco.construct import greedy
 from renco.dagger import Corrections
 from renco.data import Trajectories
-from renco.features import neighbor_count
 from renco.model import (
+    PLANS,
     EncoderConfig,
     Policy,
     PolicyConfig,
@@ -37,7 +37,6 @@ from renco.regrets import Regrets
 from renco.sampling import Batch, Part, Sampler, Slices, Weighed, slices
 from renco.snapshot import read_snapshot, write_snapshot
 from renco.state import State
-from renco.trees import TOLD
 
 Stage = Literal["base", "recurrent"]
 LOG, SNAPSHOT = "log.jsonl", "snapshot.safetensors"
@@ -60,10 +59,11 @@ class TrainConfig:
     Attributes:
         base: Size of E.
         recurrent: Size of U.
-        zoom: See `PolicyConfig`, like the next five.
+        zoom: See `PolicyConfig`, like the next six.
         relative: Relative features.
         neighbors: Features of the open nodes around each node.
         trees: Features of the cheapest spanning tree; the TSP alone has them.
+        savings: Features of a plan by savings; the CVRP alone has them.
         geometry: Distances in attention.
         reach: Hides what is out of reach.
         grow: Share of a training from scratch during which E has half of its layers;
@@ -104,6 +104,7 @@ class TrainConfig:
     relative: bool = False
     neighbors: bool = False
     trees: bool = False
+    savings: bool = False
     geometry: bool = False
     reach: bool = False
     grow: float = 0.0
@@ -185,7 +186,13 @@ def _known(cls: type, values: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 _OURS = TrainConfig(
-    zoom=True, relative=True, neighbors=True, trees=True, geometry=True, reach=True
+    zoom=True,
+    relative=True,
+    neighbors=True,
+    trees=True,
+    savings=True,
+    geometry=True,
+    reach=True,
 )
 PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
@@ -519,7 +526,7 @@ def train(
         base: The base model of stage `recurrent`.
         init: Model whose encoder of this stage to begin with; fewer layers than wanted
             are fine, since new ones begin as the identity (ReZero), and so is one that
-            knows nothing of neighbors or trees, which then count nothing at first.
+            knows nothing of neighbors, trees or savings, which then count nothing.
         corrections: Folders of what experts did in states of the policy's own
             (`renco.dagger`), to mix in.
         regrets: Folders of what the decisions that the policy could have made would
@@ -664,15 +671,16 @@ def _build(
     init: Path | str | None = None,
 ) -> Policy:
     """Returns the policy to train, with only the parameters of the stage open."""
+    problem = data.manifest.problem
     wanted = PolicyConfig.for_state(
         data.instances([0]).start(),
-        problem=data.manifest.problem,
+        problem=problem,
         base=config.base,
         recurrent=config.recurrent,
         zoom=config.zoom,
         relative=config.relative,
         neighbors=config.neighbors,
-        trees=config.trees and data.manifest.problem == "tsp",
+        **{name: getattr(config, name) and of == problem for name, of in PLANS.items()},
         geometry=config.geometry,
         reach=config.reach,
         links=config.links > 0,
@@ -724,11 +732,9 @@ def _widened(
     weight: Float[Tensor, "d told_before"], before: PolicyConfig, now: PolicyConfig
 ) -> Float[Tensor, "d told"]:
     """Returns a weight to which what is told only now counts nothing."""
-    given, wanted = (
-        [neighbor_count(c.amounts) * c.neighbors, TOLD * c.trees] for c in (before, now)
-    )
+    given = before.told
     pieces = weight.split([weight.shape[1] - sum(given), *given], dim=1)
-    more = [0, *(max(0, w - g) for w, g in zip(wanted, given, strict=True))]
+    more = [0, *(max(0, w - g) for w, g in zip(now.told, given, strict=True))]
     return torch.cat(
         [F.pad(p, (0, m)) for p, m in zip(pieces, more, strict=True)], dim=1
     )

@@ -40,8 +40,8 @@ def compiled() -> ctypes.CDLL | None:
 
 def tree_features(
     xy: Float[Tensor, "batch node 2"], price: Float[Tensor, "batch node"] | None
-) -> tuple[Float[Tensor, "batch node"], Float[Tensor, "batch node tree"]]:
-    """Returns the price of each node, and what the tree says about it.
+) -> tuple[Float[Tensor, "batch node tree"], Float[Tensor, "batch node"]]:
+    """Returns what the tree says about each node, and the price of each node.
 
     Of each open node: its price; what the edges to it from the current node and to the
     destination cost beyond the cheapest ones; the same from the current node if another
@@ -65,7 +65,7 @@ def tree_features(
         found.copy_(price.detach())
     told = torch.zeros(batch, n, TOLD)
     call(library.trees, here, steps, len(steps), batch, n, found, told)
-    return found.to(xy.device), told.to(xy.device)
+    return told.to(xy.device), found.to(xy.device)
 
 
 class Tree(NamedTuple):
@@ -98,11 +98,11 @@ def _by_pytorch(
     xy: Float[Tensor, "batch node 2"],
     price: Float[Tensor, "batch node"],
     steps: list[float],
-) -> tuple[Float[Tensor, "batch node"], Float[Tensor, "batch node tree"]]:
+) -> tuple[Float[Tensor, "batch node tree"], Float[Tensor, "batch node"]]:
     """Returns the same as `trees.c`, all states of a batch side by side."""
     told = xy.new_zeros(*xy.shape[:2], TOLD)
     if xy.shape[1] < 3:
-        return price, told
+        return told, price
     inner, found = xy[:, 1:-1], price[:, 1:-1]
     first, last = (_apart(xy[:, [end]], inner)[:, 0] for end in (0, -1))
     apart = _apart(inner, inner)
@@ -113,7 +113,7 @@ def _by_pytorch(
     told[:, 1:-1] = _said(tree, inner, apart, first, last, found)
     price = price.clone()
     price[:, 1:-1] = found
-    return price, told
+    return told, price
 
 
 def _apart(

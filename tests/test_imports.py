@@ -24,7 +24,14 @@ ALLOWED = {
     "renco.compiled": {"renco.compiled"},
     "renco.features": {"renco.compiled"},
     "renco.trees": {"renco.compiled"},
-    "renco.model": {"renco.state", "renco.features", "renco.trees", "renco.compiled"},
+    "renco.savings": {"renco.compiled", "renco.features"},
+    "renco.model": {
+        "renco.state",
+        "renco.features",
+        "renco.trees",
+        "renco.savings",
+        "renco.compiled",
+    },
     "renco.sight": {"renco.state"},
     "renco.construct": {"renco.state", "renco.model", "renco.sight"},
     "renco.segments": {

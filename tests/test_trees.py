@@ -128,7 +128,7 @@ def test_trees_are_told_of(n: int) -> None:
     xy = points(4, n, seed=n)
     price = None
     for _ in range(2):
-        price, told = tree_features(xy, price)
+        told, price = tree_features(xy, price)
         assert told.shape == (4, n, TOLD)
         for row, paid, found in zip(xy.double(), price.double(), told, strict=True):
             expected = slow_features(row.numpy(), paid.numpy())
@@ -144,11 +144,11 @@ def test_both_ways_give_the_same(n: int, monkeypatch: pytest.MonkeyPatch) -> Non
     """Also where vectors are full, and where nothing is open."""
     xy = points(5, n, seed=n)
     in_c = [tree_features(xy, None)]
-    in_c.append(tree_features(xy, in_c[0][0]))
+    in_c.append(tree_features(xy, in_c[0][1]))
     monkeypatch.setattr(trees, "compiled", lambda: None)
     by_torch = [tree_features(xy, None)]
-    by_torch.append(tree_features(xy, by_torch[0][0]))
-    for (price, told), (other_price, other_told) in zip(in_c, by_torch, strict=True):
+    by_torch.append(tree_features(xy, by_torch[0][1]))
+    for (told, price), (other_told, other_price) in zip(in_c, by_torch, strict=True):
         torch.testing.assert_close(other_price, price, rtol=0, atol=0)
         torch.testing.assert_close(other_told, told, rtol=1e-5, atol=1e-6)
 
@@ -159,7 +159,7 @@ def test_equal_points_have_a_tree_too() -> None:
     one_place = torch.zeros(1, 12, 2)
     line = torch.arange(12.0).repeat(2, 1).t()[None]
     for xy in (one_place, line):
-        price, told = tree_features(xy, None)
+        told, price = tree_features(xy, None)
         assert price.isfinite().all() and told.isfinite().all()
     assert (told[0, 1:-1, 4] == 0).all()  # a line is a path already
 
@@ -170,8 +170,8 @@ def test_no_path_is_shorter_than_the_bound() -> None:
     gaps = []
     for seed in range(12):
         xy = points(1, 9, seed=seed)
-        price, _ = tree_features(xy, None)
-        again, _ = tree_features(xy, price)
+        _, price = tree_features(xy, None)
+        _, again = tree_features(xy, price)
         plain = xy[0].double().numpy()
         best = shortest(plain)
         for paid in (torch.zeros_like(price), price, again):
@@ -200,7 +200,7 @@ def test_cheapest_edges_are_those_of_good_tours(tmp_path: Path) -> None:
     for _ in range(50):
         seen = view(state, config)
         price = None if scaled is None else scaled / seen.scale[..., 0]
-        price, told = tree_features(seen.xy, price)
+        told, price = tree_features(seen.xy, price)
         scaled = (price * seen.scale[..., 0])[:, 1:]
         away = (seen.xy - seen.xy[:, :1]).norm(dim=-1)[:, 1:-1]
         nearest.append(away.argmin(1) == 0)
@@ -234,7 +234,7 @@ def test_prices_go_with_their_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
         policy.update(h, after)
     assert h.shape[-1] == policy.config.base.d + 1
     before, now = (view(s, policy.config) for s in (state, after))
-    price, _ = tree_features(before.xy, None)
+    _, price = tree_features(before.xy, None)
     kept = price.gather(1, after.origin) * before.scale[..., 0] / now.scale[..., 0]
     assert given[0] is None
     torch.testing.assert_close(given[1], kept)
@@ -265,11 +265,11 @@ def test_first_steps_are_for_the_base_encoder(monkeypatch: pytest.MonkeyPatch) -
 def test_a_row_does_not_depend_on_its_batch() -> None:
     """Trees are grown state by state."""
     xy = points(6, 30)
-    price, told = tree_features(xy, None)
+    told, price = tree_features(xy, None)
     for row in range(6):
         alone = tree_features(xy[[row]], None)
-        torch.testing.assert_close(alone[0][0], price[row], rtol=0, atol=0)
-        torch.testing.assert_close(alone[1][0], told[row], rtol=0, atol=1e-6)
+        torch.testing.assert_close(alone[1][0], price[row], rtol=0, atol=0)
+        torch.testing.assert_close(alone[0][0], told[row], rtol=0, atol=1e-6)
 
 
 def test_open_nodes_may_come_in_any_order() -> None:
@@ -277,8 +277,8 @@ def test_open_nodes_may_come_in_any_order() -> None:
     xy = points(3, 25)
     order = torch.randperm(23, generator=torch.Generator().manual_seed(1)) + 1
     order = torch.cat([torch.tensor([0]), order, torch.tensor([24])])
-    price, told = tree_features(xy, None)
-    other_price, other_told = tree_features(xy[:, order], None)
+    told, price = tree_features(xy, None)
+    other_told, other_price = tree_features(xy[:, order], None)
     torch.testing.assert_close(other_price, price[:, order], rtol=0, atol=1e-5)
     torch.testing.assert_close(other_told, told[:, order], rtol=0, atol=1e-5)
 

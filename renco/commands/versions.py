@@ -44,15 +44,19 @@ def describe() -> dict[str, Any]:
     """Returns everything about this installation and machine that matters."""
     import torch
 
-    from renco import __version__, features, trees
+    from renco import __version__, features, savings, trees
     from renco.checkpoints import read_config, shipped
     from renco.compiled import block
     from renco.evaluate import processor
 
     cuda = torch.cuda.is_available()
     abilities = torch.cpu.get_capabilities()
-    parts = {"neighbors": features.compiled(), "trees": trees.compiled()}
-    parts["block"] = block.functions()
+    parts = {
+        "neighbors": features.compiled(),
+        "trees": trees.compiled(),
+        "savings": savings.compiled(),
+        "block": block.functions(),
+    }
     return {
         "renco": __version__,
         "python": platform.python_version(),

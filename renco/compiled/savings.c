@@ -1,0 +1,186 @@
+/* `_by_python` of renco/savings.py, state by state.
+
+   Nothing is reordered or contracted: routes that are joined otherwise are other routes. */
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE (-1)
+#define AWAY 1e30f
+
+typedef struct {
+    float saving;
+    int a, b;
+} Pair;
+
+/* What a state needs. The vehicle is the node after the open ones. */
+typedef struct {
+    long open;
+    float *apart, *home;        /* distances between nodes, and to the depot */
+    float *load;                /* of each route, by its number */
+    int *route, *next, *size;   /* number of the route, nodes beside it, nodes of a route */
+    int *way;                   /* what the vehicle visits next, in order */
+    Pair *pairs;
+} Plan;
+
+static Plan room_for(long open) {
+    size_t n = (size_t)open + 1;
+    Plan p = {.open = open};
+    float *f = malloc((n * n + 2 * n) * sizeof(float));
+    int *i = malloc(5 * n * sizeof(int));
+    p.pairs = malloc(n * (NEAREST + 1) * sizeof(Pair));
+    if (!f || !i || !p.pairs) abort();
+    p.apart = f, p.home = f + n * n, p.load = p.home + n;
+    p.route = i, p.size = i + n, p.next = p.size + n, p.way = p.next + 2 * n;
+    return p;
+}
+
+static inline float distance(const float *a, const float *b) {
+    float dx = a[0] - b[0], dy = a[1] - b[1];
+    return sqrtf(dx * dx + dy * dy);
+}
+
+/* Largest saving first; of equal ones those of the first nodes. */
+static int order(const void *left, const void *right) {
+    const Pair *a = left, *b = right;
+    if (a->saving != b->saving) return a->saving > b->saving ? -1 : 1;
+    return a->a != b->a ? a->a - b->a : a->b - b->b;
+}
+
+/* Writes the pairs of near nodes whose routes may be worth joining. */
+static long gather(Plan *p) {
+    long n = p->open + 1, count = 0;
+    for (long i = 0; i < n; i++) {
+        const float *row = p->apart + i * n;
+        float found[NEAREST];
+        int who[NEAREST], known = 0;
+        /* The vehicle may go anywhere. */
+        for (long j = 0; j < p->open && i < p->open; j++) {
+            if (j == i || (known == NEAREST && row[j] >= found[known - 1])) continue;
+            int at = known < NEAREST ? known++ : NEAREST - 1;
+            for (; at && found[at - 1] > row[j]; at--)
+                found[at] = found[at - 1], who[at] = who[at - 1];
+            found[at] = row[j], who[at] = (int)j;
+        }
+        long others = i < p->open ? known : p->open;
+        for (long c = 0; c < others; c++) {
+            int j = i < p->open ? who[c] : (int)c;
+            float saving = p->home[i] + p->home[j] - row[j];
+            if (saving > 0) p->pairs[count++] = (Pair){saving, (int)i, j};
+        }
+    }
+    qsort(p->pairs, (size_t)count, sizeof(Pair), order);
+    return count;
+}
+
+/* Clarke and Wright: joins routes end to end, the largest saving first. */
+static void join(Plan *p, const float *demand, float room) {
+    long n = p->open + 1, count = gather(p);
+    for (long i = 0; i < n; i++) {
+        p->route[i] = (int)i, p->size[i] = 1, p->next[2 * i] = p->next[2 * i + 1] = NONE;
+        p->load[i] = i < p->open ? demand[i] : 1 - room;
+    }
+    p->size[p->open] = 0;
+    p->next[2 * p->open] = (int)p->open; /* where it came from: it has one end only */
+    for (long c = 0; c < count; c++) {
+        int a = p->pairs[c].a, b = p->pairs[c].b, kept = p->route[a], gone = p->route[b];
+        if (kept == gone || p->next[2 * a + 1] != NONE || p->next[2 * b + 1] != NONE) continue;
+        if (p->load[kept] + p->load[gone] > 1 + SLACK) continue;
+        for (int side = 0; side < 2; side++) {
+            int from = side ? b : a, to = side ? a : b;
+            int *link = p->next + 2 * from;
+            link[link[0] != NONE] = to;
+        }
+        p->load[kept] += p->load[gone];
+        p->size[kept] += p->size[gone];
+        for (long i = 0; i < n; i++)
+            if (p->route[i] == gone) p->route[i] = kept;
+    }
+}
+
+static inline float squeezed(float x) { return copysignf(logf(1.0f + fabsf(x)), x); }
+
+static void offset(const float *a, const float *b, float *to) {
+    float dx = b[0] - a[0], dy = b[1] - a[1], length = sqrtf(dx * dx + dy * dy);
+    float scale = logf(1.0f + length) / (length > 1e-6f ? length : 1e-6f);
+    to[0] = dx * scale;
+    to[1] = dy * scale;
+}
+
+/* Writes what the plan says about each node; xy: of the whole state. */
+static void tell(Plan *p, const float *xy, float *to) {
+    long open = p->open, n = open + 1;
+    const float *depot = xy + 2 * (open + 1), *inner = xy + 2;
+    int own = p->route[open], others = 0, length = 0, *way = p->way;
+    for (long i = 0; i < open; i++) others += p->route[i] == i && i != own;
+    for (int before = (int)open, at = p->next[2 * open + 1]; at != NONE;) {
+        way[length++] = at;
+        int *link = p->next + 2 * at, after = link[0] == before ? link[1] : link[0];
+        before = at, at = after;
+    }
+    for (long i = 0; i <= open + 1; i++) {
+        float *told = to + i * TOLD;
+        memset(told, 0, TOLD * sizeof(float));
+        told[0] = 1 - p->load[own];
+        told[1] = logf(1.0f + (float)others) / 2;
+    }
+    for (long j = 0; j < open; j++) {
+        float *told = to + (j + 1) * TOLD;
+        const float *row = p->apart + j * n, *here = inner + 2 * j;
+        int mine = p->route[j] == own, before = (int)open;
+        float best = mine ? 0 : AWAY;
+        for (int i = 0; i <= length && !mine; i++) {
+            int last = i == length, after = last ? NONE : way[i];
+            float leg = last ? p->home[before] : p->apart[before * n + after];
+            float more = row[before] + (last ? p->home[j] : row[after]) - leg;
+            best = more < best ? more : best;
+            before = after;
+        }
+        const float *side[2];
+        float far[2];
+        int *link = p->next + 2 * j;
+        for (int s = 0; s < 2; s++) {
+            side[s] = link[s] == NONE ? depot : link[s] == open ? xy : inner + 2 * link[s];
+            far[s] = link[s] == NONE ? p->home[j] : row[link[s]];
+        }
+        float spared = far[0] + far[1] - distance(side[0], side[1]);
+        int nearer = far[1] < far[0];
+        told[2] = (float)mine;
+        told[4] = p->load[p->route[j]];
+        told[5] = logf((float)p->size[p->route[j]]) / 2;
+        told[6] = squeezed(best);
+        told[7] = squeezed(spared);
+        told[8] = squeezed(p->home[open] + p->home[j] - row[open]);
+        offset(here, side[nearer], told + 9);
+        offset(here, side[!nearer], told + 11);
+    }
+    for (int i = 0; i < length; i++) to[(way[i] + 1) * TOLD + 3] = logf(2.0f + (float)i) / 2;
+}
+
+/* xy: batch x n x 2. demand: batch x n, room: batch, both in shares of Q. to: batch x n x
+   TOLD. */
+void savings(const float *xy, const float *demand, const float *room, long batch, long n,
+             float *to) {
+    if (n < 3) return;
+    long open = n - 2, wide = open + 1;
+#pragma omp parallel
+    {
+        Plan p = room_for(open);
+#pragma omp for
+        for (long b = 0; b < batch; b++) {
+            const float *at = xy + b * n * 2;
+            for (long i = 0; i < wide; i++) {
+                const float *here = i < open ? at + 2 * (i + 1) : at;
+                p.home[i] = distance(here, at + 2 * (n - 1));
+                for (long j = 0; j < wide; j++)
+                    p.apart[i * wide + j] = distance(here, j < open ? at + 2 * (j + 1) : at);
+            }
+            join(&p, demand + b * n + 1, room[b]);
+            tell(&p, at, to + b * n * TOLD);
+        }
+        free(p.apart);
+        free(p.route);
+        free(p.pairs);
+    }
+}

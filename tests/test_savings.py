@@ -1,0 +1,255 @@
+"""Plans by savings, against a slow way to make them."""
+
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_policy
+
+from renco import CVRP, TSP, savings
+from renco.checkpoints import save_policy
+from renco.construct import beam_search, greedy
+from renco.data import Trajectories
+from renco.features import View
+from renco.generate import generate
+from renco.model import PolicyConfig, view
+from renco.savings import TOLD, savings_features
+from renco.training import preset, train
+
+needs_compiler = pytest.mark.skipif(
+    savings.compiled() is None, reason="needs a C compiler"
+)
+
+
+@pytest.fixture(params=["compiled", "by Python"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a test with and without `savings.c`."""
+    if request.param == "by Python":
+        monkeypatch.setattr(savings, "compiled", lambda: None)
+    elif savings.compiled() is None:
+        pytest.skip("needs a C compiler")
+
+
+def views(n: int, batch: int = 3, steps: int | None = None) -> list[View]:
+    """Returns what is seen of every state of random roll-outs."""
+    state = CVRP.random(batch, n=n, seed=n, capacity=20).start()
+    config = PolicyConfig.for_state(state, problem="cvrp", zoom=True)
+    rng = torch.Generator().manual_seed(n)
+    found = []
+    while not state.done and len(found) != steps:
+        found.append(view(state, config))
+        chances = state.feasible().float().expand(batch, -1)
+        state = state.step(torch.multinomial(chances, 1, generator=rng)[:, 0])
+    return found
+
+
+Routes = list[list[int]]
+
+
+def slow_plan(xy: np.ndarray, demand: np.ndarray, room: float) -> Routes:
+    """Returns routes of nodes; the first is that of the vehicle, from node 0 on."""
+
+    def far(a: int, b: int) -> float:
+        return math.dist(xy[a], xy[b])
+
+    depot, customers = len(xy) - 1, range(1, len(xy) - 1)
+    routes = [[0], *([node] for node in customers)]
+    pairs = []
+    for a in customers:
+        others = sorted((b for b in customers if b != a), key=lambda b: far(a, b))
+        pairs += [(a, b) for b in others[: savings.NEAREST]]
+    pairs += [(0, b) for b in customers]
+
+    def saving(pair: tuple[int, int]) -> float:
+        return far(pair[0], depot) + far(pair[1], depot) - far(*pair)
+
+    def load(route: list[int]) -> float:
+        return sum(1 - room if node == 0 else demand[node] for node in route)
+
+    for a, b in sorted(pairs, key=saving, reverse=True):
+        first, second = (next(r for r in routes if node in r) for node in (a, b))
+        if first is second or saving((a, b)) <= 0:
+            continue
+        if load(first) + load(second) > 1 + 1e-6:
+            continue
+        if 0 in second:
+            first, second, a, b = second, first, b, a
+        turned = [*first[::-1]] if first[0] == a and first[0] != 0 else first
+        onto = [*second[::-1]] if second[-1] == b else second
+        if turned[-1] != a or onto[0] != b:
+            continue
+        routes = [r for r in routes if r is not first and r is not second]
+        routes.append([*turned, *onto])
+    return sorted(routes, key=lambda route: 0 not in route)
+
+
+def slow_features(xy: np.ndarray, demand: np.ndarray, room: float) -> np.ndarray:
+    """Returns what a plan says, one node after the other."""
+    routes = slow_plan(xy, demand, room)
+    depot = len(xy) - 1
+
+    def far(a: int, b: int) -> float:
+        return math.dist(xy[a], xy[b])
+
+    def squeezed(x: float) -> float:
+        return math.copysign(math.log1p(abs(x)), x)
+
+    def squeezed_way(a: int, b: int) -> list[float]:
+        way = xy[b] - xy[a]
+        return (way * math.log1p(far(a, b)) / max(far(a, b), 1e-6)).tolist()
+
+    loads = [
+        sum(1 - room if node == 0 else demand[node] for node in route)
+        for route in routes
+    ]
+    told = np.zeros((len(xy), TOLD))
+    told[:, 0] = 1 - loads[0]
+    told[:, 1] = math.log(len(routes)) / 2
+    path = [*routes[0], depot]
+    for number, route in enumerate(routes):
+        stops = [*route, depot] if number == 0 else [depot, *route, depot]
+        for place, node in enumerate(stops):
+            if node in (0, depot):
+                continue
+            before, after = stops[place - 1], stops[place + 1]
+            detours = [
+                far(a, node) + far(node, b) - far(a, b)
+                for a, b in itertools.pairwise(path)
+            ]
+            beside = sorted([before, after], key=lambda other: far(node, other))
+            told[node, 2:] = [
+                number == 0,
+                math.log1p(place) / 2 if number == 0 else 0,
+                loads[number],
+                math.log(len(route) - (number == 0)) / 2,
+                0 if number == 0 else squeezed(min(detours)),
+                squeezed(far(before, node) + far(node, after) - far(before, after)),
+                squeezed(far(0, depot) + far(node, depot) - far(0, node)),
+                *squeezed_way(node, beside[0]),
+                *squeezed_way(node, beside[1]),
+            ]
+    return told
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("n", [1, 2, 3, 9, 25])
+def test_plans_are_told_of(n: int) -> None:
+    """On every state of roll-outs, at the depot and under way."""
+    for seen in views(n):
+        found = savings_features(seen)
+        for row in range(len(found)):
+            s = seen.s[row].double().numpy()
+            xy = seen.xy[row].double().numpy()
+            expected = slow_features(xy, s[:, 2], s[0, 3])
+            np.testing.assert_allclose(found[row].numpy(), expected, atol=1e-4)
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [2, 3, 14, 15, 70])
+def test_both_ways_give_the_same(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not all customers are among the nearest."""
+    seen = views(n, steps=30)
+    in_c = [savings_features(part) for part in seen]
+    monkeypatch.setattr(savings, "compiled", lambda: None)
+    for part, expected in zip(seen, in_c, strict=True):
+        torch.testing.assert_close(
+            savings_features(part), expected, rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.usefixtures("either_way")
+def test_customers_in_one_place_have_a_plan_too() -> None:
+    """All at the depot, all at one point, all along a line."""
+    line = np.linspace(0, 1, 9)[:, None] * [[1.0, 0.5]]
+    point = np.concatenate([np.zeros((1, 2)), np.ones((8, 2))])
+    for coords in (np.zeros((9, 2)), point, line):
+        state = CVRP(coords, [0] + [3] * 8, 10).start()
+        config = PolicyConfig.for_state(state, problem="cvrp", zoom=True)
+        assert savings_features(view(state, config)).isfinite().all()
+
+
+@needs_compiler
+def test_experts_often_do_as_planned(tmp_path: Path) -> None:
+    """More often than they take the nearest customer that fits."""
+    generate("cvrp", n=50, count=12, out=tmp_path, expert="hygese", workers=1)
+    data = Trajectories(tmp_path)
+    problem, decisions = data.batch(np.arange(12))
+    decisions = problem.arranged(decisions, 0, np.random.default_rng(0), "far")
+    state = problem.start()
+    config = PolicyConfig.for_state(state, problem="cvrp", zoom=True)
+    planned, nearest = [], []
+    for step in range(48):
+        seen = view(state, config)
+        told = savings_features(seen)[:, 1:-1]
+        decided = torch.from_numpy(np.asarray(decisions[:, step]))
+        place = (state.node[:, 1:-1] == decided[:, None] // 2).int().argmax(1)
+        away = (seen.xy - seen.xy[:, :1]).norm(dim=-1)[:, 1:-1]
+        away[seen.s[:, 1:-1, 2] > seen.s[:, 1:-1, 3] + 1e-6] = torch.inf
+        under_way = (decided % 2 == 0) & (state.node[:, 0] != 0)
+        next_one = told[..., 3] + 9 * (told[..., 2] == 0)
+        planned.append((next_one.argmin(1) == place)[under_way])
+        nearest.append((away.argmin(1) == place)[under_way])
+        state = state.step((place + 1) * 2 + decided % 2)
+    shares = [torch.cat(part).float().mean().item() for part in (nearest, planned)]
+    assert shares[0] + 0.08 < shares[1]
+
+
+def test_open_customers_may_come_in_any_order() -> None:
+    """A plan belongs to customers, not to how they are listed."""
+    seen = views(25, steps=8)[-1]
+    n = seen.xy.shape[1]
+    order = torch.randperm(n - 2, generator=torch.Generator().manual_seed(1)) + 1
+    order = torch.cat([torch.tensor([0]), order, torch.tensor([n - 1])])
+    other = seen._replace(xy=seen.xy[:, order], s=seen.s[:, order])
+    expected = savings_features(seen)[:, order]
+    torch.testing.assert_close(savings_features(other), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 30])
+def test_all_searches_know_plans(n: int) -> None:
+    """Down to instances that leave nothing to decide."""
+    policy = make_policy("cvrp", zoom=True, neighbors=True, savings=True)
+    problem = CVRP.random(2, n=n, capacity=20)
+    for k in (1, 3, 1000):
+        found = [
+            greedy(policy, problem.start(), k=k),
+            beam_search(policy, problem.start(), k=k, width=4, merge=True),
+            greedy(policy, problem.start(), k=k, near=20),
+        ]
+        for solutions in found:
+            problem.cost(problem.routes(solutions.decisions))
+
+
+def test_savings_are_for_the_cvrp_only() -> None:
+    """Other problems are refused by name."""
+    with pytest.raises(ValueError, match="savings are for the cvrp, not for tsp"):
+        PolicyConfig.for_state(TSP.random(1, n=5).start(), savings=True)
+
+
+def test_a_model_can_be_taught_of_savings(tmp_path: Path) -> None:
+    """It begins by deciding as before; presets give each problem what is for it."""
+    config = replace(preset("smoke"), steps=1, held_out=4, learning_rate=1e-9)
+    options = {"n": 12, "count": 32, "expert": "hygese", "workers": 1}
+    generate("cvrp", out=tmp_path / "data", seconds=0.05, **options)
+    before = make_policy(
+        *("cvrp",), recurrent=False, zoom=True, relative=True, neighbors=True
+    )
+    save_policy(before, tmp_path / "before")
+    fits = {"base": before.config.base, "geometry": False, "reach": False}
+    after = train(
+        *("base", replace(config, **fits)),
+        data=Trajectories(tmp_path / "data"),
+        init=tmp_path / "before",
+        out=tmp_path / "after",
+    )
+    assert after.config.savings and not after.config.trees
+    state = CVRP.random(4, n=12, capacity=20).start()
+    with torch.no_grad():
+        wanted = before.score(before.encode(state), state)
+        found = after.score(after.encode(state), state)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert after.base.init.linear.weight[:, -TOLD:].abs().max() > 0
