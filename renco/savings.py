@@ -125,7 +125,7 @@ def _joined(
     pairs += [(vehicle, b) for b in range(vehicle)]
     a, b = np.array(pairs).T
     saving = home[a] + home[b] - apart[a, b]
-    order = np.lexsort((b, a, -saving))
+    order = (-saving).argsort(kind="stable")
     links: list[list[int]] = [[] for _ in home]
     ends = np.array([2] * vehicle + [1])
     route, load = np.arange(len(home)), load.copy()

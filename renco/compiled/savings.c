@@ -3,6 +3,7 @@
    Nothing is reordered or contracted: routes that are joined otherwise are other routes. */
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,21 +18,23 @@ typedef struct {
 /* What a state needs. The vehicle is the node after the open ones. */
 typedef struct {
     long open;
+    float *x, *y;               /* of the nodes, and of the depot after them */
     float *apart, *home;        /* distances between nodes, and to the depot */
     float *load;                /* of each route, by its number */
     int *route, *next, *size;   /* number of the route, nodes beside it, nodes of a route */
     int *way;                   /* what the vehicle visits next, in order */
-    Pair *pairs;
+    Pair *pairs, *spare;
 } Plan;
 
 static Plan room_for(long open) {
     size_t n = (size_t)open + 1;
     Plan p = {.open = open};
-    float *f = malloc((n * n + 2 * n) * sizeof(float));
+    float *f = malloc((n * n + 4 * n + 2) * sizeof(float));
     int *i = malloc(5 * n * sizeof(int));
-    p.pairs = malloc(n * (NEAREST + 1) * sizeof(Pair));
+    p.pairs = malloc(2 * n * (NEAREST + 1) * sizeof(Pair));
     if (!f || !i || !p.pairs) abort();
-    p.apart = f, p.home = f + n * n, p.load = p.home + n;
+    p.spare = p.pairs + n * (NEAREST + 1);
+    p.apart = f, p.home = f + n * n, p.load = p.home + n, p.x = p.load + n, p.y = p.x + n + 1;
     p.route = i, p.size = i + n, p.next = p.size + n, p.way = p.next + 2 * n;
     return p;
 }
@@ -41,11 +44,43 @@ static inline float distance(const float *a, const float *b) {
     return sqrtf(dx * dx + dy * dy);
 }
 
-/* Largest saving first; of equal ones those of the first nodes. */
-static int order(const void *left, const void *right) {
-    const Pair *a = left, *b = right;
-    if (a->saving != b->saving) return a->saving > b->saving ? -1 : 1;
-    return a->a != b->a ? a->a - b->a : a->b - b->b;
+static void distances(Plan *p, const float *xy) {
+    long n = p->open + 1;
+    for (long i = 0; i <= n; i++) {
+        const float *at = xy + 2 * (i < p->open ? i + 1 : i == p->open ? 0 : n);
+        p->x[i] = at[0], p->y[i] = at[1];
+    }
+    for (long i = 0; i <= n; i++) {
+        float *to = i < n ? p->apart + i * n : p->home;
+        const float *restrict x = p->x, *restrict y = p->y, here_x = x[i], here_y = y[i];
+        for (long j = 0; j < n; j++) {
+            float dx = here_x - x[j], dy = here_y - y[j];
+            to[j] = sqrtf(dx * dx + dy * dy);
+        }
+    }
+}
+
+#define DIGITS 11
+#define VALUES (1 << DIGITS)
+
+/* Largest saving first, equal ones as they came. Of positive floats, bits are in order. */
+static void sort(Plan *p, long count) {
+    for (int shift = 0; shift < 32; shift += DIGITS) {
+        long ends[VALUES + 1] = {0};
+        for (long i = 0; i < count; i++) {
+            uint32_t bits;
+            memcpy(&bits, &p->pairs[i].saving, sizeof bits);
+            ends[(~bits >> shift & (VALUES - 1)) + 1]++;
+        }
+        for (int v = 0; v < VALUES; v++) ends[v + 1] += ends[v];
+        for (long i = 0; i < count; i++) {
+            uint32_t bits;
+            memcpy(&bits, &p->pairs[i].saving, sizeof bits);
+            p->spare[ends[~bits >> shift & (VALUES - 1)]++] = p->pairs[i];
+        }
+        Pair *sorted = p->spare;
+        p->spare = p->pairs, p->pairs = sorted;
+    }
 }
 
 /* Writes the pairs of near nodes whose routes may be worth joining. */
@@ -70,7 +105,7 @@ static long gather(Plan *p) {
             if (saving > 0) p->pairs[count++] = (Pair){saving, (int)i, j};
         }
     }
-    qsort(p->pairs, (size_t)count, sizeof(Pair), order);
+    sort(p, count);
     return count;
 }
 
@@ -163,24 +198,18 @@ static void tell(Plan *p, const float *xy, float *to) {
 void savings(const float *xy, const float *demand, const float *room, long batch, long n,
              float *to) {
     if (n < 3) return;
-    long open = n - 2, wide = open + 1;
 #pragma omp parallel
     {
-        Plan p = room_for(open);
+        Plan p = room_for(n - 2);
 #pragma omp for
         for (long b = 0; b < batch; b++) {
             const float *at = xy + b * n * 2;
-            for (long i = 0; i < wide; i++) {
-                const float *here = i < open ? at + 2 * (i + 1) : at;
-                p.home[i] = distance(here, at + 2 * (n - 1));
-                for (long j = 0; j < wide; j++)
-                    p.apart[i * wide + j] = distance(here, j < open ? at + 2 * (j + 1) : at);
-            }
+            distances(&p, at);
             join(&p, demand + b * n + 1, room[b]);
             tell(&p, at, to + b * n * TOLD);
         }
         free(p.apart);
         free(p.route);
-        free(p.pairs);
+        free(p.pairs < p.spare ? p.pairs : p.spare);
     }
 }
