@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "squeezed.h"
+
 #define NONE (-1)
 #define AWAY 1e30f
 
@@ -132,15 +134,6 @@ static void join(Plan *p, const float *demand, float room) {
         for (long i = 0; i < n; i++)
             if (p->route[i] == gone) p->route[i] = kept;
     }
-}
-
-static inline float squeezed(float x) { return copysignf(logf(1.0f + fabsf(x)), x); }
-
-static void offset(const float *a, const float *b, float *to) {
-    float dx = b[0] - a[0], dy = b[1] - a[1], length = sqrtf(dx * dx + dy * dy);
-    float scale = logf(1.0f + length) / (length > 1e-6f ? length : 1e-6f);
-    to[0] = dx * scale;
-    to[1] = dy * scale;
 }
 
 /* Writes what the plan says about each node; xy: of the whole state. */

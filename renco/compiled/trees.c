@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "squeezed.h"
+
 #define LANES 16
 
 typedef float Floats __attribute__((vector_size(4 * LANES)));
@@ -109,16 +111,6 @@ static void count(Tree *t, int root, int end) {
     }
     t->degree[root]++;
     t->degree[end]++;
-}
-
-static inline float squeezed(float x) { return copysignf(logf(1.0f + fabsf(x)), x); }
-
-/* An offset with its direction, its length squeezed. */
-static void offset(const float *a, const float *b, float *to) {
-    float dx = b[0] - a[0], dy = b[1] - a[1], length = sqrtf(dx * dx + dy * dy);
-    float scale = logf(1.0f + length) / (length > 1e-6f ? length : 1e-6f);
-    to[0] = dx * scale;
-    to[1] = dy * scale;
 }
 
 /* Writes what the tree says about each open node; xy: that of the open nodes. */
