@@ -3,8 +3,9 @@
 Clarke and Wright (Scheduling of vehicles from a central depot to a number of delivery
 points, 1964) begin with a route for each customer, and join routes end to end where
 that saves most, as long as the vehicle can carry it. Here the vehicle that is under way
-has a route of its own, which begins where it stands. A network learns where the plan is
-wrong; by itself it does not find one soon.
+has a route of its own, which begins where it stands. Local moves then make the plan
+shorter (`routes.py`). A network learns where the plan is wrong; by itself it does not
+find one soon.
 """
 
 import ctypes
@@ -12,17 +13,22 @@ from functools import cache
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Float32
 from numpy import ndarray
 from torch import Tensor
 
 from renco.compiled import call, load
 from renco.features import View
+from renco.routes import Routes
 
 TOLD = 13
 """Features that a plan gives to each node."""
 NEAREST = 12
 """Customers to whose routes that of a customer may be joined; the vehicle's to all."""
+SHAPE, ASYMMETRY = 1.3, 0.2
+"""How much the length of a joint counts in its saving (Yellow, 1970), and how much a
+difference between the ways home (Paessens, The savings algorithm for the vehicle
+routing problem, 1988)."""
 SLACK = 1e-5
 """Of Q: rounding of a sum must not close an exact fit."""
 DEMAND, ROOM = 2, 3
@@ -32,7 +38,8 @@ DEMAND, ROOM = 2, 3
 @cache
 def compiled() -> ctypes.CDLL | None:
     """Returns `savings.c`; None where it cannot be had."""
-    told = (f"-DTOLD={TOLD}", f"-DNEAREST={NEAREST}", f"-DSLACK={SLACK}f")
+    told = [f"-DTOLD={TOLD}", f"-DNEAREST={NEAREST}", f"-DSLACK={SLACK}f"]
+    told += [f"-DSHAPE={SHAPE}f", f"-DASYMMETRY={ASYMMETRY}f"]
     return load("savings", "-fopenmp", "-ffp-contract=off", *told)
 
 
@@ -66,29 +73,28 @@ def _by_python(
 ) -> Float32[ndarray, "node plan"]:
     """Returns the same as `savings.c`. The vehicle is the node after the open ones."""
     open_nodes = len(xy) - 2
-    points = np.concatenate([xy[1:-1], xy[:1]])
-    apart, home = _apart(points, points), _apart(points, xy[-1:])[:, 0]
+    points = np.concatenate([xy[1:-1], xy[:1], xy[-1:]])
+    apart = _apart(points, points)
+    home = apart[-1, :-1]
     load = np.append(demand, np.float32(1) - np.float32(room))
-    links, route = _joined(apart, home, load)
-    size = np.bincount(route[:-1], minlength=open_nodes + 1)
-    own = route[-1]
-    load = np.bincount(route, load, open_nodes + 1).astype(np.float32)
-    way, before = [open_nodes], -1
-    while after := [node for node in links[way[-1]] if node != before]:
-        before = way[-1]
-        way.append(after[0])
+    routes = _planned(apart, load)
+    own, *others = routes
+    way = [open_nodes, *own]
+    loads = [load[way].sum(), *(load[other].sum() for other in others)]
+    number = {node: i for i, route in enumerate(routes) for node in route}
     told = np.zeros((len(xy), TOLD), np.float32)
-    told[:, 0] = 1 - load[own]
-    told[:, 1] = np.log1p(len(set(route[:-1].tolist()) - {own})) / 2
+    told[:, 0] = 1 - loads[0]
+    told[:, 1] = np.log1p(len(others)) / 2
     legs = np.append(apart[way[:-1], way[1:]], home[way[-1]])
     for node in range(open_nodes):
-        mine = route[node] == own
+        route = routes[number[node]]
+        mine = route is own
+        stops = [open_nodes if mine else -1, *route, -1]
+        place = stops.index(node)
         beside = sorted(
             (
-                (home[node], xy[-1])
-                if other < 0
-                else (apart[node, other], points[other])
-                for other in (*links[node], -1, -1)[:2]
+                (apart[node, other], points[other])
+                for other in stops[place - 1 : place + 2 : 2]
             ),
             key=lambda found: found[0],
         )
@@ -99,48 +105,91 @@ def _by_python(
         )
         told[node + 1, 2:9] = (
             mine,
-            np.log(1 + way.index(node)) / 2 if mine else 0,
-            load[route[node]],
-            np.log(size[route[node]]) / 2,
+            np.log(1 + place) / 2 if mine else 0,
+            loads[number[node]],
+            np.log(len(route)) / 2,
             0 if mine else _squeezed((out + back - legs).min()),
             _squeezed(spared),
-            _squeezed(home[-1] + home[node] - apart[node, -1]),
+            _squeezed(home[-1] + home[node] - apart[node, open_nodes]),
         )
         told[node + 1, 9:11] = _offset(beside[0][1] - points[node])
         told[node + 1, 11:13] = _offset(beside[1][1] - points[node])
     return told
 
 
+def _planned(
+    apart: Float32[ndarray, "node node"], load: Float32[ndarray, " stop"]
+) -> list[list[int]]:
+    """Returns the customers of each route, in order; those of the vehicle first.
+
+    Args:
+        apart: Distances between the customers, the vehicle and the depot.
+        load: Of the customers and the vehicle.
+    """
+    vehicle = len(load) - 1
+    away = apart[:vehicle, :vehicle].copy()
+    np.fill_diagonal(away, np.inf)
+    near = away.argsort(axis=1, kind="stable")[:, : min(NEAREST, vehicle - 1)].tolist()
+    far = (-apart[-1, :vehicle]).argsort(kind="stable").tolist()
+    full = np.float32(1 + SLACK)
+    tour = _in_a_row(_joined(apart, load, near, full), far)
+    legs, loads = apart.tolist(), [*load.tolist(), 0.0]
+    routes = Routes(tour, legs, loads, near, float(full))
+    routes.improve(far)
+    found: list[list[int]] = [[]]
+    for node in routes.tour[1:-1]:
+        if node > vehicle:
+            found.append([])
+        else:
+            found[-1].append(node)
+    return [found[0], *(route for route in found[1:] if route)]
+
+
 def _joined(
     apart: Float32[ndarray, "node node"],
-    home: Float32[ndarray, " node"],
-    load: Float32[ndarray, " node"],
-) -> tuple[list[list[int]], Int[ndarray, " node"]]:
-    """Returns the nodes beside each node on its route, and the number of its route."""
-    vehicle = len(home) - 1
-    away = apart[:-1, :-1].copy()
-    np.fill_diagonal(away, np.inf)
-    near = away.argsort(axis=1, kind="stable")[:, : min(NEAREST, vehicle - 1)]
-    pairs = [(a, b) for a in range(vehicle) for b in near[a].tolist()]
+    load: Float32[ndarray, " stop"],
+    near: list[list[int]],
+    full: np.float32,
+) -> list[list[int]]:
+    """Returns the nodes beside each node on its route: Clarke and Wright."""
+    vehicle, home = len(load) - 1, apart[-1]
+    pairs = [(a, b) for a in range(vehicle) for b in near[a]]
     pairs += [(vehicle, b) for b in range(vehicle)]
     a, b = np.array(pairs).T
-    saving = home[a] + home[b] - apart[a, b]
+    saving = home[a] + home[b] - np.float32(SHAPE) * apart[a, b]
+    saving = saving + np.float32(ASYMMETRY) * abs(home[a] - home[b])
     order = (-saving).argsort(kind="stable")
-    links: list[list[int]] = [[] for _ in home]
+    links: list[list[int]] = [[] for _ in load]
     ends = np.array([2] * vehicle + [1])
-    route, load = np.arange(len(home)), load.copy()
+    route, load = np.arange(len(load)), load.copy()
     for i in order[: int((saving > 0).sum())].tolist():
         first, second = a[i], b[i]
         kept, gone = route[first], route[second]
-        full = load[kept] + load[gone] > np.float32(1 + SLACK)
-        if kept == gone or not ends[first] or not ends[second] or full:
+        over = load[kept] + load[gone] > full
+        if kept == gone or not ends[first] or not ends[second] or over:
             continue
         for here, there in ((first, second), (second, first)):
             links[here].append(int(there))
             ends[here] -= 1
         load[kept] += load[gone]
         route[route == gone] = kept
-    return links, route
+    return links
+
+
+def _in_a_row(links: list[list[int]], far: list[int]) -> list[int]:
+    """Returns all routes in a row: the vehicle's, then from their far ends."""
+    vehicle = len(links) - 1
+    tour, known = [], {vehicle}
+    for first in (vehicle, *far):
+        if first != vehicle and (first in known or len(links[first]) > 1):
+            continue
+        after = [first]
+        while after:
+            tour.append(after[0])
+            known.add(after[0])
+            after = [node for node in links[after[0]] if node not in known]
+        tour.append(vehicle + 1)
+    return tour
 
 
 def _apart(

@@ -24,7 +24,7 @@ ALLOWED = {
     "renco.compiled": {"renco.compiled"},
     "renco.features": {"renco.compiled"},
     "renco.trees": {"renco.compiled"},
-    "renco.savings": {"renco.compiled", "renco.features"},
+    "renco.savings": {"renco.compiled", "renco.features", "renco.routes"},
     "renco.model": {
         "renco.state",
         "renco.features",

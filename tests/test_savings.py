@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import make_policy
 
-from renco import CVRP, TSP, savings
+from renco import CVRP, TSP, routes, savings
 from renco.checkpoints import save_policy
 from renco.construct import beam_search, greedy
 from renco.data import Trajectories
@@ -65,7 +65,9 @@ def slow_plan(xy: np.ndarray, demand: np.ndarray, room: float) -> Routes:
     pairs += [(0, b) for b in customers]
 
     def saving(pair: tuple[int, int]) -> float:
-        return far(pair[0], depot) + far(pair[1], depot) - far(*pair)
+        home = [far(node, depot) for node in pair]
+        less = savings.SHAPE * far(*pair) - savings.ASYMMETRY * abs(home[0] - home[1])
+        return sum(home) - less
 
     def load(route: list[int]) -> float:
         return sum(1 - room if node == 0 else demand[node] for node in route)
@@ -87,9 +89,22 @@ def slow_plan(xy: np.ndarray, demand: np.ndarray, room: float) -> Routes:
     return sorted(routes, key=lambda route: 0 not in route)
 
 
+def given(xy: np.ndarray, demand: np.ndarray, room: float) -> tuple[np.ndarray, ...]:
+    """Returns distances and loads as plans take them: the vehicle comes last."""
+    points = np.concatenate([xy[1:-1], xy[:1], xy[-1:]]).astype(np.float32)
+    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    return apart, np.append(demand[1:-1], 1 - room).astype(np.float32)
+
+
+def numbered(routes: Routes) -> Routes:
+    """Returns routes in the numbers of a state: the vehicle is 0, customers follow."""
+    first, *others = ([node + 1 for node in route] for route in routes)
+    return [[0, *first], *others]
+
+
 def slow_features(xy: np.ndarray, demand: np.ndarray, room: float) -> np.ndarray:
     """Returns what a plan says, one node after the other."""
-    routes = slow_plan(xy, demand, room)
+    routes = numbered(savings._planned(*given(xy, demand, room)))
     depot = len(xy) - 1
 
     def far(a: int, b: int) -> float:
@@ -133,6 +148,105 @@ def slow_features(xy: np.ndarray, demand: np.ndarray, room: float) -> np.ndarray
                 *squeezed_way(node, beside[1]),
             ]
     return told
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9, 25])
+def test_plans_begin_with_savings(n: int) -> None:
+    """Joined as by hand, on every state of roll-outs."""
+    for seen in views(n):
+        if seen.xy.shape[1] < 3:
+            continue
+        for row in range(len(seen.xy)):
+            s = seen.s[row].double().numpy()
+            xy = seen.xy[row].double().numpy()
+            apart, load = given(xy, s[:, 2], s[0, 3])
+            others = apart[:-2, :-2] + np.diag(np.full(len(load) - 1, np.inf))
+            near = others.argsort(1)[:, : min(savings.NEAREST, len(load) - 2)].tolist()
+            links = savings._joined(apart, load, near, np.float32(1 + 1e-5))
+            found = split(savings._in_a_row(links, [*range(len(near))]))
+            expected = slow_plan(xy, s[:, 2], s[0, 3])
+            assert as_sets(found) == as_sets(expected)
+
+
+def split(tour: list[int]) -> Routes:
+    """Returns the routes of a row, in the numbers of a state."""
+    depot, routes = max(tour), [[]]
+    for node in tour[1:]:
+        if node == depot:
+            routes.append([])
+        else:
+            routes[-1].append(node)
+    return numbered(routes[:-1])
+
+
+def as_sets(routes: Routes) -> set[tuple[int, ...]]:
+    """Returns routes in either direction alike, but that of the vehicle."""
+    return {
+        tuple(route) if route[0] == 0 else min(tuple(route), tuple(route[::-1]))
+        for route in routes
+    }
+
+
+@pytest.mark.parametrize("n", [2, 12, 40])
+def test_plans_get_shorter_and_stay_plans(n: int) -> None:
+    """All customers once, and no more than a vehicle can carry, also under way."""
+    lengths = []
+    for seen in views(n)[: n - 1]:
+        for row in range(len(seen.xy)):
+            s = seen.s[row].double().numpy()
+            xy, room = seen.xy[row].double().numpy(), s[0, 3]
+            routes = numbered(savings._planned(*given(xy, s[:, 2], room)))
+            assert sorted(itertools.chain(*routes)) == [*range(len(xy) - 1)]
+            loads = [sum(s[node, 2] for node in route if node) for route in routes]
+            assert max(loads[0] + 1 - room, *loads[1:], 0) <= 1 + 1e-4
+            before = slow_plan(xy, s[:, 2], room)
+            lengths.append([total(xy, before), total(xy, routes)])
+    before, after = np.array(lengths).T
+    assert (after <= before + 1e-4).all()
+    assert n < 40 or after.sum() < 0.995 * before.sum()
+
+
+def total(xy: np.ndarray, routes: Routes) -> float:
+    """Returns the length of a plan; the first route begins at node 0."""
+    depot = len(xy) - 1
+    stops = [
+        [*route, depot] if i == 0 else [depot, *route, depot]
+        for i, route in enumerate(routes)
+    ]
+    return sum(math.dist(xy[a], xy[b]) for s in stops for a, b in itertools.pairwise(s))
+
+
+SQUARE = [(1, 1), (2, 1), (1, -1), (2, -1)]
+MENDED = {
+    "turn": ([(1, 0), (1, 2), (2, 0), (2, 2)], [4, 0, 3, 2, 1, 5], {(0, 2, 3, 1)}),
+    "trade": (SQUARE, [4, 0, 3, 5, 2, 1, 5], {(0, 1), (2, 3)}),
+    "move": (
+        [(0, 2), (0, 3), (0, 4), (3, 0)],
+        [4, 0, 2, 5, 3, 1, 5],
+        {(0, 1, 2), (3,)},
+    ),
+    "swap": (SQUARE, [4, 0, 3, 5, 1, 2, 5], {(0, 1), (2, 3)}),
+}
+"""Customers, a plan that is too long, and the plan that it becomes."""
+
+
+@pytest.mark.parametrize("kind", MENDED)
+def test_moves_mend_a_plan(kind: str) -> None:
+    """Each by the only kind of change that is left to it."""
+    points, before, after = MENDED[kind]
+    xy = np.array([*points, (0, 0), (0, 0)], dtype=float)
+    apart = np.linalg.norm(xy[:, None] - xy[None], axis=-1)
+    near = [
+        [b for b in row[:4].argsort().tolist() if b != a]
+        for a, row in enumerate(apart[:4])
+    ]
+    plan = routes.Routes(before, apart.tolist(), [0.3] * 4 + [0.0] * 2, near, 1.0)
+    for other in MENDED.keys() - {kind}:
+        setattr(plan, f"_{other}s", lambda *_: ())
+    plan.improve(range(4))
+    (_, *first), *others = split(plan.tour)
+    found = [[node - 1 for node in route] for route in (first, *others)]
+    assert {min(tuple(r), tuple(r[::-1])) for r in found if r} == after
 
 
 @pytest.mark.usefixtures("either_way")
