@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from renco.data import Trajectories
-from renco.model import EncoderConfig, Policy, PolicyConfig, View, view
+from renco.model import PLANS, EncoderConfig, Policy, PolicyConfig, View, view
 from renco.optim import optimizers
 from renco.sampling import Sampler, Slices
 from renco.training import base_loss, preset, recurrent_losses
@@ -152,7 +152,7 @@ def update(found: list[torch.optim.Optimizer], loss: Tensor, module: nn.Module) 
 def loops(data: Trajectories) -> dict[str, Callable[[], Work]]:
     """Returns loops by name; each call is one step."""
     # Plans of other algorithms take the same time in every loop.
-    config = replace(preset("cpu", "base"), trees=False, savings=False)
+    config = replace(preset("cpu", "base"), **dict.fromkeys(PLANS, False))
     start = data.instances([0]).start()
     wanted = PolicyConfig.for_state(
         start,

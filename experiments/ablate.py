@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from renco.evaluate import commit, hardware
-from renco.model import EncoderConfig
+from renco.model import PLANS, EncoderConfig
 from renco.sampling import Slices
 from renco.testsets import open_data
 from renco.training import PRESETS, TrainConfig, preset, train
@@ -30,9 +30,7 @@ from renco.training import PRESETS, TrainConfig, preset, train
 RESULTS = Path(__file__).parent / "results" / "ablations.csv"
 _U = PRESETS["cpu"].recurrent or EncoderConfig()
 JOINT = {"joint": True, "recurrent": _U, "slices": Slices(tokens=512)}
-NONE = dict.fromkeys(
-    ("zoom", "relative", "neighbors", "trees", "savings", "geometry"), False
-)
+NONE = dict.fromkeys(("zoom", "relative", "neighbors", *PLANS, "geometry"), False)
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "base": {
         "cpu": {},
@@ -42,6 +40,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "no neighbors": {"neighbors": False},
         "no trees": {"trees": False},
         "no savings": {"savings": False},
+        "no insertions": {"insertions": False},
         "no geometry": {"geometry": False},
         "muon": {"optimizer": "muon"},
         "no curriculum": {"slices": Slices(curriculum=0.0)},

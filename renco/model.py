@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from renco import features, savings, trees
+from renco import features, insertions, savings, trees
 from renco.compiled import block as compiled
 from renco.features import (
     View,
@@ -19,6 +19,7 @@ from renco.features import (
     relative_features,
     squares,
 )
+from renco.insertions import insertion_features
 from renco.savings import savings_features
 from renco.state import State
 from renco.trees import tree_features
@@ -61,7 +62,7 @@ SIZES: dict[str, EncoderConfig] = {
 """The sizes of the paper's figure 2, by name."""
 
 
-PLANS = {"trees": "tsp", "savings": "cvrp"}
+PLANS = {"trees": "tsp", "savings": "cvrp", "insertions": "op"}
 """Features of `PolicyConfig` that are for one problem."""
 
 
@@ -90,6 +91,8 @@ class PolicyConfig:
             network must learn how nodes hang together.
         savings: Adds what a plan by Clarke and Wright's savings looks like, to the
             features. For the CVRP only. Unlike the paper, likewise.
+        insertions: Adds what a plan by insertions looks like, to the features. For the
+            OP only. Unlike the paper, likewise.
         geometry: Lets queries and keys see the squared distance between nodes.
             Unlike the paper, where attention knows position by embeddings alone.
         reach: Hides nodes that can no longer be reached. Unlike the paper, where all
@@ -109,6 +112,7 @@ class PolicyConfig:
     neighbors: bool = False
     trees: bool = False
     savings: bool = False
+    insertions: bool = False
     geometry: bool = False
     reach: bool = False
     links: bool = False
@@ -122,11 +126,18 @@ class PolicyConfig:
                 )
 
     @property
+    def hands_on(self) -> bool:
+        """Whether a plan goes on from that of the state before."""
+        return self.trees or self.insertions
+
+    @property
     def told(self) -> list[int]:
         """How many features of each optional kind come last, neighbors first."""
         return [
             neighbor_count(self.amounts) * self.neighbors,
-            trees.TOLD * self.trees + savings.TOLD * self.savings,
+            trees.TOLD * self.trees
+            + savings.TOLD * self.savings
+            + insertions.TOLD * self.insertions,
         ]
 
     @classmethod
@@ -452,6 +463,8 @@ class Policy(nn.Module):
             trees.compiled()
         if config.savings:
             savings.compiled()
+        if config.insertions:
+            insertions.compiled()
         self.config = config
         self.name = "untrained"
         self.base = BaseEncoder(config)
@@ -495,10 +508,10 @@ class Policy(nn.Module):
         return state.trimmed() if self.config.reach else state
 
     def encode(self, state: State) -> Float[Tensor, "batch node known"]:
-        """Returns E(s_t); with `trees`, the price of each node stands behind it."""
+        """Returns E(s_t); behind it stands what a plan hands on, see `_planned`."""
         seen = view(state, self.config)
-        plan, price = self._planned(seen, None)
-        return _priced(self.base(seen, plan), price, seen)
+        plan, handed_on = self._planned(seen, None)
+        return _with(handed_on, self.base(seen, plan))
 
     def update(
         self, h: Float[Tensor, "batch previous known"], state: State
@@ -513,25 +526,35 @@ class Policy(nn.Module):
                 f"of {state.node.shape[1]}"
             )
         seen, aligned = view(state, self.config), align(h, state.origin)
-        before = aligned[..., -1] / seen.scale[..., 0] if self.config.trees else None
-        plan, price = self._planned(seen, before)
-        return _priced(self.recurrent(self.embedding(aligned), seen, plan), price, seen)
+        before = aligned[..., -1] if self.config.hands_on else None
+        plan, handed_on = self._planned(seen, before)
+        return _with(handed_on, self.recurrent(self.embedding(aligned), seen, plan))
 
     def _planned(
-        self, seen: View, price: Float[Tensor, "batch node"] | None
+        self, seen: View, before: Float[Tensor, "batch node"] | None
     ) -> tuple[
         Float[Tensor, "batch node plan"] | None, Float[Tensor, "batch node"] | None
     ]:
-        """Returns what classical methods say about a state, and prices of trees."""
+        """Returns what classical methods say about a state, and what they hand on.
+
+        The next state begins with it: prices of trees, in units that all states share,
+        or places in a plan by insertions.
+        """
         if self.config.trees:
-            return tree_features(seen.xy, price)
+            unit = seen.scale[..., 0]
+            told, price = tree_features(
+                seen.xy, None if before is None else before / unit
+            )
+            return told, price * unit
+        if self.config.insertions:
+            return insertion_features(seen, before)
         return (savings_features(seen) if self.config.savings else None), None
 
     def embedding(
         self, h: Float[Tensor, "batch node known"]
     ) -> Float[Tensor, "batch node d"]:
-        """Returns what encoders have said, without prices."""
-        return h[..., :-1] if self.config.trees else h
+        """Returns what encoders have said, without what a plan hands on."""
+        return h[..., :-1] if self.config.hands_on else h
 
     def score(
         self, h: Float[Tensor, "batch node known"], state: State
@@ -541,15 +564,11 @@ class Policy(nn.Module):
         return logits.masked_fill(~state.feasible(), -torch.inf).log_softmax(dim=-1)
 
 
-def _priced(
-    h: Float[Tensor, "batch node d"],
-    price: Float[Tensor, "batch node"] | None,
-    seen: View,
+def _with(
+    handed_on: Float[Tensor, "batch node"] | None, h: Float[Tensor, "batch node d"]
 ) -> Float[Tensor, "batch node known"]:
-    """Returns embeddings with prices behind them, in units that all states share."""
-    if price is None:
-        return h
-    return torch.cat([h, (price * seen.scale[..., 0])[..., None]], dim=-1)
+    """Returns embeddings with what a plan hands on behind them."""
+    return h if handed_on is None else torch.cat([h, handed_on[..., None]], dim=-1)
 
 
 def link_scores(

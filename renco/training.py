@@ -64,6 +64,7 @@ class TrainConfig:
         neighbors: Features of the open nodes around each node.
         trees: Features of the cheapest spanning tree; the TSP alone has them.
         savings: Features of a plan by savings; the CVRP alone has them.
+        insertions: Features of a plan by insertions; the OP alone has them.
         geometry: Distances in attention.
         reach: Hides what is out of reach.
         grow: Share of a training from scratch during which E has half of its layers;
@@ -105,6 +106,7 @@ class TrainConfig:
     neighbors: bool = False
     trees: bool = False
     savings: bool = False
+    insertions: bool = False
     geometry: bool = False
     reach: bool = False
     grow: float = 0.0
@@ -191,6 +193,7 @@ _OURS = TrainConfig(
     neighbors=True,
     trees=True,
     savings=True,
+    insertions=True,
     geometry=True,
     reach=True,
 )
@@ -526,7 +529,7 @@ def train(
         base: The base model of stage `recurrent`.
         init: Model whose encoder of this stage to begin with; fewer layers than wanted
             are fine, since new ones begin as the identity (ReZero), and so is one that
-            knows nothing of neighbors, trees or savings, which then count nothing.
+            knows nothing of neighbors or plans, which then count nothing.
         corrections: Folders of what experts did in states of the policy's own
             (`renco.dagger`), to mix in.
         regrets: Folders of what the decisions that the policy could have made would

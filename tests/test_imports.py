@@ -25,11 +25,13 @@ ALLOWED = {
     "renco.features": {"renco.compiled"},
     "renco.trees": {"renco.compiled"},
     "renco.savings": {"renco.compiled", "renco.features", "renco.routes"},
+    "renco.insertions": {"renco.compiled", "renco.features"},
     "renco.model": {
         "renco.state",
         "renco.features",
         "renco.trees",
         "renco.savings",
+        "renco.insertions",
         "renco.compiled",
     },
     "renco.sight": {"renco.state"},

@@ -2,23 +2,18 @@
 
 import itertools
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import make_policy
 
-from renco import CVRP, TSP, routes, savings
-from renco.checkpoints import save_policy
-from renco.construct import beam_search, greedy
+from renco import CVRP, routes, savings
 from renco.data import Trajectories
 from renco.features import View
 from renco.generate import generate
 from renco.model import PolicyConfig, view
 from renco.savings import TOLD, savings_features
-from renco.training import preset, train
 
 needs_compiler = pytest.mark.skipif(
     savings.compiled() is None, reason="needs a C compiler"
@@ -310,60 +305,3 @@ def test_experts_often_do_as_planned(tmp_path: Path) -> None:
         state = state.step((place + 1) * 2 + decided % 2)
     shares = [torch.cat(part).float().mean().item() for part in (nearest, planned)]
     assert shares[0] + 0.08 < shares[1]
-
-
-def test_open_customers_may_come_in_any_order() -> None:
-    """A plan belongs to customers, not to how they are listed."""
-    seen = views(25, steps=8)[-1]
-    n = seen.xy.shape[1]
-    order = torch.randperm(n - 2, generator=torch.Generator().manual_seed(1)) + 1
-    order = torch.cat([torch.tensor([0]), order, torch.tensor([n - 1])])
-    other = seen._replace(xy=seen.xy[:, order], s=seen.s[:, order])
-    expected = savings_features(seen)[:, order]
-    torch.testing.assert_close(savings_features(other), expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 30])
-def test_all_searches_know_plans(n: int) -> None:
-    """Down to instances that leave nothing to decide."""
-    policy = make_policy("cvrp", zoom=True, neighbors=True, savings=True)
-    problem = CVRP.random(2, n=n, capacity=20)
-    for k in (1, 3, 1000):
-        found = [
-            greedy(policy, problem.start(), k=k),
-            beam_search(policy, problem.start(), k=k, width=4, merge=True),
-            greedy(policy, problem.start(), k=k, near=20),
-        ]
-        for solutions in found:
-            problem.cost(problem.routes(solutions.decisions))
-
-
-def test_savings_are_for_the_cvrp_only() -> None:
-    """Other problems are refused by name."""
-    with pytest.raises(ValueError, match="savings are for the cvrp, not for tsp"):
-        PolicyConfig.for_state(TSP.random(1, n=5).start(), savings=True)
-
-
-def test_a_model_can_be_taught_of_savings(tmp_path: Path) -> None:
-    """It begins by deciding as before; presets give each problem what is for it."""
-    config = replace(preset("smoke"), steps=1, held_out=4, learning_rate=1e-9)
-    options = {"n": 12, "count": 32, "expert": "hygese", "workers": 1}
-    generate("cvrp", out=tmp_path / "data", seconds=0.05, **options)
-    before = make_policy(
-        *("cvrp",), recurrent=False, zoom=True, relative=True, neighbors=True
-    )
-    save_policy(before, tmp_path / "before")
-    fits = {"base": before.config.base, "geometry": False, "reach": False}
-    after = train(
-        *("base", replace(config, **fits)),
-        data=Trajectories(tmp_path / "data"),
-        init=tmp_path / "before",
-        out=tmp_path / "after",
-    )
-    assert after.config.savings and not after.config.trees
-    state = CVRP.random(4, n=12, capacity=20).start()
-    with torch.no_grad():
-        wanted = before.score(before.encode(state), state)
-        found = after.score(after.encode(state), state)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-    assert after.base.init.linear.weight[:, -TOLD:].abs().max() > 0

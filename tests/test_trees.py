@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,11 @@ import torch
 from conftest import make_policy
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
-from renco import CVRP, TSP, trees
-from renco.checkpoints import save_policy
-from renco.construct import beam_search, greedy
+from renco import TSP, trees
+from renco.construct import greedy
 from renco.data import Trajectories
 from renco.generate import generate
 from renco.model import PolicyConfig, view
-from renco.training import preset, train
 from renco.trees import FIRST, NEXT, TOLD, tree_features
 
 needs_compiler = pytest.mark.skipif(
@@ -281,54 +278,3 @@ def test_open_nodes_may_come_in_any_order() -> None:
     other_told, other_price = tree_features(xy[:, order], None)
     torch.testing.assert_close(other_price, price[:, order], rtol=0, atol=1e-5)
     torch.testing.assert_close(other_told, told[:, order], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 30])
-def test_all_searches_know_trees(n: int) -> None:
-    """Down to instances that leave nothing to decide."""
-    policy = make_policy("tsp", zoom=True, neighbors=True, trees=True)
-    problem = TSP.random(2, n=n)
-    for k in (1, 3, 1000):
-        found = [
-            greedy(policy, problem.start(), k=k),
-            beam_search(policy, problem.start(), k=k, width=4, merge=True),
-            greedy(policy, problem.start(), k=k, near=20),
-        ]
-        for solutions in found:
-            problem.cost(problem.routes(solutions.decisions))
-
-
-def test_trees_are_for_the_tsp_only() -> None:
-    """Other problems are refused by name."""
-    state = CVRP.random(1, n=5).start()
-    with pytest.raises(ValueError, match="trees are for the tsp, not for cvrp"):
-        PolicyConfig.for_state(state, problem="cvrp", trees=True)
-
-
-@pytest.mark.parametrize("knew", ["nothing", "neighbors", "trees"])
-def test_a_model_can_be_taught_of_trees(tmp_path: Path, knew: str) -> None:
-    """It begins by deciding as before, whatever it was told of before."""
-    config = replace(preset("smoke"), steps=1, held_out=4, learning_rate=1e-9)
-    generate("tsp", n=12, count=32, out=tmp_path / "data", expert="fast-tsp", workers=1)
-    before = make_policy(
-        *("tsp",),
-        recurrent=False,
-        zoom=True,
-        relative=True,
-        **({} if knew == "nothing" else {knew: True}),
-    )
-    save_policy(before, tmp_path / "before")
-    fits = {"base": before.config.base, "geometry": False, "reach": False}
-    after = train(
-        *("base", replace(config, **fits, neighbors=True, trees=True)),
-        data=Trajectories(tmp_path / "data"),
-        init=tmp_path / "before",
-        out=tmp_path / "after",
-    )
-    assert after.config.neighbors and after.config.trees
-    state = TSP.random(4, n=12).start()
-    with torch.no_grad():
-        wanted = before.score(before.encode(state), state)
-        found = after.score(after.encode(state), state)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-    assert after.base.init.linear.weight[:, -TOLD:].abs().max() > 0

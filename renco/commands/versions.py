@@ -44,7 +44,7 @@ def describe() -> dict[str, Any]:
     """Returns everything about this installation and machine that matters."""
     import torch
 
-    from renco import __version__, features, savings, trees
+    from renco import __version__, features, insertions, savings, trees
     from renco.checkpoints import read_config, shipped
     from renco.compiled import block
     from renco.evaluate import processor
@@ -55,6 +55,7 @@ def describe() -> dict[str, Any]:
         "neighbors": features.compiled(),
         "trees": trees.compiled(),
         "savings": savings.compiled(),
+        "insertions": insertions.compiled(),
         "block": block.functions(),
     }
     return {
