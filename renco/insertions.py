@@ -27,6 +27,7 @@ from torch import Tensor
 
 from renco.compiled import call, load
 from renco.features import View
+from renco.squeezed import offset, squeezed
 
 TOLD = 12
 """Features that a plan gives to each node."""
@@ -289,25 +290,25 @@ class Outing:
             self._xy,
             self.path,
         )
-        told[:, 0] = _squeezed(np.float32(self._limit) - np.float32(self.length))
+        told[:, 0] = squeezed(np.float32(self._limit) - np.float32(self.length))
         told[:, 1] = np.log(len(path) - 1) / 2
         price = np.float32(self._worth() / self._limit if len(path) > 2 else 0)
-        told[:, 2] = _squeezed(price)
+        told[:, 2] = squeezed(price)
         for place, node in enumerate(path[1:-1], start=1):
             told[node, 3:5] = 1, np.log1p(place) / 2
-        told[0, 10:12] = _offset(xy[path[1]] - xy[0])
+        told[0, 10:12] = offset(xy[path[1]] - xy[0])
         for node in range(1, len(xy) - 1):
             on = told[node, 3] > 0
             place = path.index(node if on else int(self._after[node]))
             cost = self._spared(place) if on else self._cost[node]
             now = self._apart[0, node] + self._apart[node, path[1]]
             told[node, 5:8] = (
-                _squeezed(cost),
-                _squeezed(self._prize[node] - price * cost),
-                _squeezed(now - self._apart[0, path[1]]),
+                squeezed(cost),
+                squeezed(self._prize[node] - price * cost),
+                squeezed(now - self._apart[0, path[1]]),
             )
-            told[node, 8:10] = _offset(xy[path[place - 1 if on else place]] - xy[node])
-            told[node, 10:12] = _offset(xy[path[place + 1]] - xy[node])
+            told[node, 8:10] = offset(xy[path[place - 1 if on else place]] - xy[node])
+            told[node, 10:12] = offset(xy[path[place + 1]] - xy[node])
         return told
 
 
@@ -325,13 +326,3 @@ def _bits(x: Float32[ndarray, " any"]) -> UInt32[ndarray, " any"]:
 def _chances(x: UInt32[ndarray, " any"]) -> Float32[ndarray, " any"]:
     """Returns numbers from 0 to 1."""
     return (_mixed(x) >> 8).astype(np.float32) * np.float32(2**-24)
-
-
-def _squeezed(x: np.float32) -> np.float32:
-    return np.copysign(np.log1p(abs(x)), x)
-
-
-def _offset(way: Float32[ndarray, " 2"]) -> Float32[ndarray, " 2"]:
-    """Returns an offset with its direction, its length squeezed."""
-    length = np.hypot(*way)
-    return way * np.float32(np.log1p(length) / max(length, 1e-6))

@@ -20,6 +20,7 @@ from torch import Tensor
 from renco.compiled import call, load
 from renco.features import View
 from renco.routes import Routes
+from renco.squeezed import offset, squeezed
 
 TOLD = 13
 """Features that a plan gives to each node."""
@@ -108,12 +109,12 @@ def _by_python(
             np.log(1 + place) / 2 if mine else 0,
             loads[number[node]],
             np.log(len(route)) / 2,
-            0 if mine else _squeezed((out + back - legs).min()),
-            _squeezed(spared),
-            _squeezed(home[-1] + home[node] - apart[node, open_nodes]),
+            0 if mine else squeezed((out + back - legs).min()),
+            squeezed(spared),
+            squeezed(home[-1] + home[node] - apart[node, open_nodes]),
         )
-        told[node + 1, 9:11] = _offset(beside[0][1] - points[node])
-        told[node + 1, 11:13] = _offset(beside[1][1] - points[node])
+        told[node + 1, 9:11] = offset(beside[0][1] - points[node])
+        told[node + 1, 11:13] = offset(beside[1][1] - points[node])
     return told
 
 
@@ -197,13 +198,3 @@ def _apart(
 ) -> Float32[ndarray, "one other"]:
     x, y = (a[:, None, i] - b[None, :, i] for i in (0, 1))
     return np.sqrt(x * x + y * y)
-
-
-def _squeezed(x: np.float32) -> np.float32:
-    return np.copysign(np.log1p(abs(x)), x)
-
-
-def _offset(way: Float32[ndarray, " 2"]) -> Float32[ndarray, " 2"]:
-    """Returns an offset with its direction, its length squeezed."""
-    length = np.hypot(*way)
-    return way * np.float32(np.log1p(length) / max(length, 1e-6))

@@ -24,8 +24,13 @@ ALLOWED = {
     "renco.compiled": {"renco.compiled"},
     "renco.features": {"renco.compiled"},
     "renco.trees": {"renco.compiled"},
-    "renco.savings": {"renco.compiled", "renco.features", "renco.routes"},
-    "renco.insertions": {"renco.compiled", "renco.features"},
+    "renco.savings": {
+        "renco.compiled",
+        "renco.features",
+        "renco.routes",
+        "renco.squeezed",
+    },
+    "renco.insertions": {"renco.compiled", "renco.features", "renco.squeezed"},
     "renco.model": {
         "renco.state",
         "renco.features",
