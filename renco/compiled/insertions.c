@@ -1,4 +1,4 @@
-/* `_by_numpy` of renco/insertions.py, state by state.
+/* `Outing` of renco/insertions.py, state by state.
 
    Nothing is reordered or contracted: a path with another node is another path. */
 
