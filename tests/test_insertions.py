@@ -158,7 +158,7 @@ def test_both_ways_give_the_same(n: int, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(insertions, "FIRST", 8)
 
     def plans() -> list[torch.Tensor]:
-        """Returns all that is told; where nodes lie among others does not matter."""
+        """Returns all that is told, and places, of one state after the other."""
         found, place = [], None
         for t, seen in enumerate(views(n)):
             n_now = seen.xy.shape[1]

@@ -293,8 +293,7 @@ static void tell(const Outing *o, const float *xy, float *place, float *to) {
     offset(xy, xy + 2 * path[1], to + 10);
     for (int x = 1; x < o->n - 1; x++) {
         float *told = to + x * TOLD;
-        long i = 0;
-        while (path[i] != (o->on[x] ? x : o->after[x])) i++;
+        long i = (long)place[o->on[x] ? x : o->after[x]];
         int before = path[o->on[x] ? i - 1 : i], after = path[i + 1];
         float cost = o->on[x] ? spared(o, i) : o->cost[x];
         float now = way(o, 0, x) + way(o, x, path[1]) - way(o, 0, path[1]);

@@ -1,4 +1,4 @@
-/* `shortened` of renco/routes.py: makes routes shorter, all of them at once.
+/* `Routes` of renco/routes.py: makes routes shorter, all of them at once.
 
    All routes stand in one row, the tour: the vehicle, its customers, the depot, the
    customers of another route, the depot, and so on. To turn a stretch of it around is a
@@ -6,6 +6,7 @@
    same routes when they are turned. */
 
 #define GAIN 1e-4 /* what is less is rounding */
+#define ROUNDS 4  /* changes per customer after which a plan is good enough */
 
 typedef struct {
     long open, wide;      /* customers; the vehicle, the depot: wide = open + 2 nodes */
@@ -15,7 +16,7 @@ typedef struct {
     int *far;             /* customers, the farthest from the depot first */
     int *tour, *place;    /* all routes in a row, and where each node stands in it */
     int *line;            /* the number of the route at each place */
-    int *todo, *spare;    /* customers to look at again; room for a copy of the tour */
+    int *todo;            /* customers to look at again */
     double *before, *sum; /* load up to each place, of each route */
     long length;          /* of the tour */
 } Routes;
@@ -89,6 +90,11 @@ static void change(Routes *r, const Change *c) {
     survey(r);
 }
 
+/* The load of a route up to a place, which may be just before it. */
+static inline double up_to(const Routes *r, long place, int line) {
+    return r->line[place] == line ? r->before[place] : 0;
+}
+
 static inline void keep(Change *best, Change other) {
     if (other.gain > best->gain) *best = other;
 }
@@ -96,7 +102,6 @@ static inline void keep(Change *best, Change other) {
 /* Both ways to cut beside a and beside b, at places i < j, and to turn what is between. */
 static void turns(const Routes *r, long i, long j, Change *best) {
     const int *t = r->tour;
-    const double *before = r->before, *sum = r->sum;
     int p = r->line[i], q = r->line[j];
     for (int s = 0; s < 2; s++) { /* (i, i+1) and (j, j+1), or (i-1, i) and (j-1, j) */
         long a = i - s, b = j - s;
@@ -105,10 +110,9 @@ static void turns(const Routes *r, long i, long j, Change *best) {
                       way(r, t[a + 1], t[b + 1]);
         if (gain <= best->gain) continue;
         if (p != q) {
-            double first = r->line[a] == p ? before[a] : 0, second = before[b];
-            if (t[b] == r->open + 1) second = 0;
-            if (first + second > 1 + SLACK || sum[p] - first + sum[q] - second > 1 + SLACK)
-                continue;
+            double first = up_to(r, a, p), second = up_to(r, b, q);
+            double rest = r->sum[p] - first + r->sum[q] - second;
+            if (first + second > 1 + SLACK || rest > 1 + SLACK) continue;
         }
         keep(best, (Change){gain, TURN, a + 1, a + 1, b, 0});
     }
@@ -125,8 +129,7 @@ static void trades(const Routes *r, long i, long j, Change *best) {
         double gain = way(r, t[a - 1], t[a]) + way(r, t[b - 1], t[b]) -
                       way(r, t[a - 1], t[b]) - way(r, t[b - 1], t[a]);
         if (gain <= best->gain) continue;
-        double first = r->line[a - 1] == p ? r->before[a - 1] : 0;
-        double second = r->line[b - 1] == q ? r->before[b - 1] : 0;
+        double first = up_to(r, a - 1, p), second = up_to(r, b - 1, q);
         if (first + r->sum[q] - second > 1 + SLACK || second + r->sum[p] - first > 1 + SLACK)
             continue;
         keep(best, (Change){gain, TRADE, a, a, b, 0});
@@ -202,7 +205,7 @@ static Change best_change(const Routes *r, int a) {
 static void improve(Routes *r) {
     survey(r);
     for (long j = 0; j < r->open; j++) r->todo[j] = 1;
-    for (long left = 4 * r->open, busy = 1; busy && left;) {
+    for (long left = ROUNDS * r->open, busy = 1; busy && left;) {
         busy = 0;
         for (long f = 0; f < r->open && left; f++) {
             int a = r->far[f];
